@@ -1,0 +1,82 @@
+"""The bytes of one version as a local file, kept for a while per node."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ingest.errors import SourceError, StoreRefused, StoreUnavailable
+from ingest.model import Document
+from ingest.source.s3 import translated
+
+GRACE_S = 120.0  # a file used this recently is never evicted: another actor of the node may be about to open it
+
+
+class VersionCache:
+    """Files of the versions fetched lately, shared by the actors of a node.
+
+    Whoever opens a path must be ready for it to be gone (evicted by a neighbour) and ask again.
+    """
+
+    def __init__(self, client: Any, folder: Path | None = None, max_bytes: int = 256 << 20) -> None:
+        self._client = client
+        self._folder = folder or Path(tempfile.gettempdir()) / f"ingest-cache-{os.getuid()}"
+        self._max_bytes = max_bytes
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def path(self, document: Document) -> Path:
+        """Where the bytes of ``document`` lie. Raises SourceError."""
+        target = self._folder / document.document_id
+        try:
+            os.utime(target)
+        except FileNotFoundError:
+            self._fetch(document, target)
+            self._evict()
+        return target
+
+    def _fetch(self, document: Document, target: Path) -> None:
+        handle, name = tempfile.mkstemp(dir=self._folder)
+        os.close(handle)
+        try:
+            self._download(document, name)
+            os.replace(name, target)
+        except (StoreUnavailable, StoreRefused) as error:
+            raise SourceError("source_unavailable", str(error)) from error
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+    def _download(self, document: Document, name: str) -> None:
+        what = f"s3://{document.bucket}/{document.key} version {document.version_id}"
+        pinned = _pin(document)
+        with translated(what), open(name, "wb") as file:
+            body = self._client.get_object(Bucket=document.bucket, Key=document.key, **pinned)["Body"]
+            for piece in body.iter_chunks(1 << 20):
+                file.write(piece)
+
+    def _evict(self) -> None:
+        files = sorted(_files(self._folder))
+        total = sum(size for _, size, _ in files)
+        for used_at, size, path in files:
+            if total <= self._max_bytes or time.time() - used_at < GRACE_S:
+                return
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):  # a neighbour evicted it
+            stat = path.stat()
+            yield stat.st_mtime, stat.st_size, path
+
+
+def _pin(document: Document) -> dict[str, str]:
+    if document.version_id and document.version_id != "null":
+        return {"VersionId": document.version_id}
+    return {"IfMatch": document.version.removeprefix("null:")}
+

@@ -1,0 +1,38 @@
+"""The S3 client, and the one seam where its errors are translated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+from botocore.config import Config as BotoConfig
+from botocore.exceptions import BotoCoreError, ClientError
+
+from ingest.errors import SourceError, StoreRefused, StoreUnavailable
+
+GONE = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound", "MethodNotAllowed"})
+REFUSED = frozenset({"AccessDenied", "403", "NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"})
+
+
+def connect(threads: int = 8) -> Any:
+    """An S3 client from boto3's own chain of credentials and ``AWS_ENDPOINT_URL*``; it retries what is transient."""
+    retries: Any = {"mode": "standard", "max_attempts": 8}
+    return boto3.client("s3", config=BotoConfig(retries=retries, max_pool_connections=max(10, threads)))
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raises SourceError for a version that is gone, StoreRefused for rights, StoreUnavailable for the rest."""
+    try:
+        yield
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "")
+        if code in GONE:
+            raise SourceError("version_gone", what) from error
+        if code in REFUSED:
+            raise StoreRefused(f"{what}: {code}; check the bucket name and the rights of this role") from error
+        raise StoreUnavailable(f"{what}: {code or error}") from error
+    except BotoCoreError as error:
+        raise StoreUnavailable(f"{what}: {error}") from error
