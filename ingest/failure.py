@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ingest.errors import StoreThrottled, StoreUnavailable, UnitError
-from ingest.model import Branch, Failure
+from ingest.model import Branch, Failure, State
 
 T = TypeVar("T")
 
@@ -80,6 +80,11 @@ def failure(slug: str, detail: str = "") -> Failure:
     """A failure of the table's row ``slug``, with ``detail`` behind the sentence."""
     reason = REASONS[slug]
     return Failure(reason.branch, slug, f"{reason.sentence} ({detail})" if detail else reason.sentence)
+
+
+def end_state(what: Failure) -> State:
+    """Where a document ends that has nothing to serve because of this failure."""
+    return {Branch.POISON: State.UNSUPPORTED, Branch.HUMAN: State.NEEDS_REVIEW}.get(what.branch, State.FAILED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,9 +127,19 @@ def _collect(batches: Queue[Any], open_shards: int) -> Iterator[list[ObjectVersi
         raise failed
 
 
-def select(
-    batch: Sequence[ObjectVersion], config: SourceConfig, skipped: Counter[str]
-) -> list[ObjectVersion]:
+def selected(client: Any, config: SourceConfig, skipped: Counter[str]) -> Iterator[list[ObjectVersion]]:
+    """Batches of the rows that the configuration asks for, ``config.limit`` in all; the others are counted."""
+    left = config.limit or float("inf")
+    for batch in list_versions(client, config):
+        chosen = select(batch, config, skipped)
+        take = chosen[: int(min(left, len(chosen)))]
+        skipped["over_limit"] += len(chosen) - len(take)
+        left -= len(take)
+        if take:
+            yield take
+
+
+def select(batch: Sequence[ObjectVersion], config: SourceConfig, skipped: Counter[str]) -> list[ObjectVersion]:
     """The rows of a batch that the configuration asks for; the others are counted in ``skipped`` by reason."""
     since = datetime.fromisoformat(config.since).replace(tzinfo=UTC).timestamp() if config.since else 0.0
     chosen: list[ObjectVersion] = []

@@ -1,0 +1,1 @@
+"""The vector index: mapping, bulk writes, throttle, generations, search."""

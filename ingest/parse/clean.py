@@ -1,0 +1,29 @@
+"""Characters that no later stage can bear, taken out once for all engines."""
+
+from __future__ import annotations
+
+import re
+
+# Lone halves break hashing and JSON, NUL breaks stores, the rest is invisible and splits words for the tokenizer.
+_BAD = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]")
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_BREAKS = re.compile("\r\n?|[\x0c\x85\u2028\u2029]")
+_SOFT_HYPHEN = re.compile("\u00ad(?!\n|$)")
+
+
+def clean(text: str) -> tuple[str, int]:
+    """The text fit for every later stage, and how many characters were removed for it.
+
+    Halves of a pair that stand side by side become one character; every kind of line break becomes ``\\n``; a soft
+    hyphen stays only at the end of a line, where it tells that a word goes on. None of these three counts as a repair.
+    """
+    if text.isascii() and text.isprintable():
+        return text, 0
+    text = _BREAKS.sub("\n", _PAIR.sub(_join_pair, text))
+    if "\u00ad" in text:
+        text = _SOFT_HYPHEN.sub("", text)
+    return _BAD.subn("", text)
+
+
+def _join_pair(match: re.Match[str]) -> str:
+    return match[0].encode("utf-16", "surrogatepass").decode("utf-16")

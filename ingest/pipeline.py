@@ -1,0 +1,111 @@
+"""The spine: list → admit → triage → parse → construct → embed → index → verify.
+
+The only file that imports ray.data. What flows are references and chunks; what is true is in the ledger and the index.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import ray
+import ray.data
+from ray.data import ActorPoolStrategy, DataContext
+
+from ingest import rows
+from ingest.config import Config
+from ingest.index.sink import Sink
+from ingest.index.throttle import shared_throttle
+from ingest.model import Document, Receipt, State
+from ingest.progress import Ticker
+from ingest.source import s3
+from ingest.source.listing import selected
+from ingest.stages import Embed, Index, Parse, Run, Triage
+from ingest.state import Ledger
+from ingest.verify import Verifier
+
+DOCUMENTS_PER_BLOCK = 32  # a triage call; a block costs Ray 20-40 ms, an inspection 1-100 ms
+
+
+def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker) -> Counter[str]:
+    """Brings the generation in line with the bucket; returns how many listed rows were skipped, by reason."""
+    skipped: Counter[str] = Counter()
+    verifier = Verifier(run, ledger, sink, ticker.stats)
+    for batch in selected(s3.connect(run.config.source.listing_threads), run.config.source, skipped):
+        ledger.admit(run.generation, batch, run.config.source)
+    verifier.delete_all(ledger.to_delete(run.generation), State.DELETED)
+    while documents := ledger.take(run.generation, run.run_id, run.config.run.window_documents, run.config.run.lease_s):
+        with ticker.watching(verifier):
+            for receipts in spine(run, documents):
+                ticker.received(receipts)
+        verifier.window()
+        ledger.requeue(run.generation, [d.document_id for d in documents], run.config.run.max_attempts)
+    return skipped
+
+
+def spine(run: Run, documents: Sequence[Document]) -> Iterator[list[Receipt]]:
+    """One execution over these documents, large ones first; yields what the index answered, call by call."""
+    config = run.config
+    _prepare(config)
+    chunks = (
+        ray.data.from_arrow(blocks(documents, config))
+        .map_batches(Triage, fn_constructor_args=(run,), **pool(config.triage))
+        .repartition(target_num_rows_per_block=config.run.segments_per_block, strict=True)
+        .map_batches(Parse, fn_constructor_args=(run,), **pool(config.parse))
+    )
+    receipts = (
+        chunks.repartition(target_num_rows_per_block=config.embed.batch * config.embed.calls_per_task, strict=True)
+        .map_batches(Embed, fn_constructor_args=(run,), **pool(config.embed, batch_size=config.embed.batch))
+        .map_batches(Index, fn_constructor_args=(run, shared_throttle(config.index)), **pool(config.index))
+    )
+    for table in receipts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+        yield rows.receipts(table)
+
+
+def blocks(documents: Sequence[Document], config: Config) -> list[pa.Table]:
+    """The documents as one table a triage call, small enough that every triage actor gets some."""
+    size = max(1, min(DOCUMENTS_PER_BLOCK, len(documents) // (4 * config.triage.actors)))
+    return [rows.documents_to_table(documents[low : low + size]) for low in range(0, len(documents), size)]
+
+
+def pool(section: Any, batch_size: int | None = None) -> dict[str, Any]:
+    """Arguments of ``map_batches`` for a pool of fixed size, so that pending actors show what the cluster lacks."""
+    concurrency = getattr(section, "concurrency", 1)
+    strategy = ActorPoolStrategy(
+        size=section.actors,
+        max_concurrent_calls_per_actor=concurrency,
+        enable_true_multi_threading=concurrency > 1,
+    )
+    resources = {"num_cpus": section.cpus} | ({"num_gpus": section.gpus} if getattr(section, "gpus", 0) else {})
+    return {"compute": strategy, "batch_size": batch_size, "batch_format": "pyarrow", **resources}
+
+
+def _prepare(config: Config) -> None:
+    context = DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_no_progress_timeout_s = config.run.no_progress_s
+    config.check_cluster(ray.cluster_resources().get("CPU", 0))
+
+
+def start_ray(num_cpus: int = 0) -> None:
+    """Joins the cluster of the Ray job this runs in, else starts one in this process's charge on this machine."""
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    address = os.environ.get("RAY_ADDRESS", "")
+    if address.startswith("http"):  # the job server's address is for `ray job submit`, not for a driver
+        del os.environ["RAY_ADDRESS"]
+        address = ""
+    if ray.is_initialized():
+        return
+    if address:
+        ray.init(logging_level="warning")
+    else:
+        ray.init(
+            address="local",
+            num_cpus=num_cpus or max(2, os.cpu_count() or 2),
+            include_dashboard=False,
+            object_store_memory=512 << 20,
+            logging_level="warning",
+        )

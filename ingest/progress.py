@@ -1,0 +1,97 @@
+"""What a person watches while a run goes on: a line every few seconds, and the verify windows behind it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ingest.errors import IngestError, StoreRefused, StoreUnavailable
+from ingest.model import ENDS, Receipt
+from ingest.observe import Stats, duration, event
+from ingest.stages import Run
+from ingest.state import Ledger
+from ingest.verify import Verifier
+
+
+class Ticker:
+    """Every ``verify.every_s`` seconds verifies what was written and says how far the run is."""
+
+    def __init__(self, run: Run, ledger: Ledger, say: Callable[[str], None]) -> None:
+        self.stats = Stats()
+        self._run = run
+        self._ledger = ledger
+        self._say = say
+        self._lock = threading.Lock()
+        self._touched: set[str] = set()
+        self._stopped: IngestError | None = None
+        self._started = time.monotonic()
+        self._first_chunk = 0.0
+
+    def received(self, receipts: Sequence[Receipt]) -> None:
+        """Notes which documents to verify next. Raises StoreRefused once a stage has stopped the run."""
+        with self._lock:
+            self._touched.update(receipt.document_id for receipt in receipts)
+            if receipts and not self._first_chunk:
+                self._first_chunk = time.monotonic() - self._started
+                self.stats.peak("first_chunk_s", self._first_chunk)
+        if self._stopped:
+            raise self._stopped
+
+    @contextmanager
+    def watching(self, verifier: Verifier) -> Iterator[None]:
+        """Ticks in a thread while the body runs."""
+        done = threading.Event()
+        thread = threading.Thread(target=self._loop, args=(verifier, done), name="ticker", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+        if self._stopped:
+            raise self._stopped
+
+    def _loop(self, verifier: Verifier, done: threading.Event) -> None:
+        while not done.wait(self._run.config.verify.every_s):
+            try:
+                self._tick(verifier)
+            except StoreUnavailable as error:  # the next tick asks again; the last word is spoken after the window
+                event("verify.unavailable", level=30, error=str(error))
+            except IngestError as error:
+                self._stopped = error
+
+    def _tick(self, verifier: Verifier) -> None:
+        with self._lock:
+            touched, self._touched = self._touched, set()
+        if touched:
+            verifier.window(touched)
+            self._ledger.add_stats(self._run.run_id, self.stats.drain())
+        if reason := self._ledger.stop_reason(self._run.run_id):
+            self._stopped = StoreRefused(reason)
+        self._say(self.line())
+
+    def line(self) -> str:
+        """One line: documents at an end, chunks written, rate, remaining time."""
+        states = self._ledger.counts(self._run.generation, self._run.run_id)
+        stats = self._ledger.stats(self._run.run_id)
+        ended = sum(number for state, number in states.items() if state in ENDS)
+        total = sum(states.values()) + self._ledger.queued(self._run.generation)
+        seconds = time.monotonic() - self._started
+        written, left = stats.get("index.chunks", 0.0), self._left(stats, total)
+        rate = written / max(1e-9, seconds - self._first_chunk) if written else 0.0
+        eta = f", about {duration(left / rate)} left" if rate and left > 0 else ""
+        return (
+            f"{duration(seconds):>6}  {ended:,}/{total:,} documents, {int(stats.get('parse.pages', 0)):,} pages parsed, "
+            f"{int(written):,} chunks indexed, {rate:.0f}/s{eta}"
+        )
+
+    @staticmethod
+    def _left(stats: dict[str, float], documents: int) -> float:
+        """Chunks still to write, from the chunks a parsed page gave so far and the pages known and guessed."""
+        parsed, triaged = stats.get("parse.pages", 0.0), stats.get("triage.documents", 0.0)
+        if not parsed or not triaged:
+            return 0.0
+        pages = stats.get("triage.pages", 0.0) * max(1.0, documents / triaged)
+        return stats.get("construct.chunks", 0.0) / parsed * pages - stats.get("index.chunks", 0.0)

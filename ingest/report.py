@@ -1,0 +1,217 @@
+"""The report that a run ends with: the same facts as text and as JSON (``docs/report.schema.json``)."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ingest.model import State
+from ingest.observe import duration
+from ingest.runs import config_fingerprint
+from ingest.stages import Run
+from ingest.state import Ledger
+
+FAILURES_SHOWN = 1000  # in the JSON; the ledger has them all
+UNKNOWN_SHARE = 0.05  # above it the model does not know the document's language
+STAGES = ("triage", "parse", "construct", "embed", "index", "verify")
+UNITS = {"triage": "documents", "parse": "pages", "construct": "chunks", "embed": "chunks", "index": "chunks", "verify": "documents"}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Facts of one run. Seconds are busy seconds summed over a stage's calls, ``wall_s`` is the clock's."""
+
+    run_id: str
+    verb: str
+    outcome: str
+    config: str
+    generation: str
+    alias: str
+    wall_s: float
+    documents: dict[str, int]
+    documents_touched: int
+    segments: dict[str, dict[str, int]]
+    pages: int
+    chunks: dict[str, int]
+    embed_calls: dict[str, int]
+    bulk_items: dict[str, int]
+    stages: dict[str, dict[str, float]]
+    throttle: dict[str, int]
+    peaks: dict[str, float]
+    skipped: dict[str, int]
+    slowest: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    exit_code: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """What the schema describes."""
+        return asdict(self)
+
+
+def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float) -> Report:
+    """The report of a run from the ledger. ``started`` is the ``time.monotonic`` of its start."""
+    stats = ledger.stats(run.run_id)
+    states = {state.value: number for state, number in ledger.counts(run.generation).items()}
+    touched = ledger.counts(run.generation, run.run_id)
+    wall = time.monotonic() - started
+    return Report(
+        run_id=run.run_id,
+        verb=run.run_id.split("-")[0],
+        outcome=outcome(states),
+        config=config_fingerprint(run.config),
+        generation=run.generation,
+        alias=run.config.index.alias,
+        wall_s=round(wall, 1),
+        documents=states,
+        documents_touched=sum(touched.values()),
+        segments=ledger.segment_counts(run.generation),
+        pages=int(stats.get("parse.pages", 0)),
+        chunks=_chunks(ledger.expected_chunks(run.generation), stats),
+        embed_calls={kind: int(stats.get(f"embed.calls_{kind}", 0)) for kind in ("full", "short", "failed")},
+        bulk_items=_prefixed(stats, "index.items."),
+        stages={stage: _stage(stage, stats, wall) for stage in STAGES},
+        throttle={
+            "window_peak": int(stats.get("peak.index.window", 0)),
+            "index_in_flight_peak": int(stats.get("peak.index.in_flight", 0)),
+            "index_in_flight_allowed": run.config.index.in_flight,
+            "embed_in_flight_allowed": run.config.embed.in_flight,
+        },
+        peaks={
+            "first_chunk_s": round(stats.get("peak.first_chunk_s", 0.0), 1),
+            "driver_rss_mb": _rss_mb(),
+            "object_store_mb": round(stats.get("peak.object_store_mb", 0.0), 1),
+        },
+        skipped={reason: number for reason, number in skipped.items() if number},
+        slowest=ledger.slowest(run.generation, run.run_id, 10),
+        failures=ledger.failures(run.generation, None, FAILURES_SHOWN),
+        warnings=list(_warnings(run, ledger)),
+        exit_code=exit_code(states),
+    )
+
+
+def outcome(states: Mapping[str, int]) -> str:
+    """``ready`` only when nothing is missing; ``partial`` and ``failed`` are never rounded."""
+    left = {State(state) for state, number in states.items() if number} - {State.READY, State.SUPERSEDED, State.DELETED}
+    if not left:
+        return "ready"
+    return "partial" if states.get(State.READY) or states.get(State.PARTIAL) else "failed"
+
+
+def exit_code(states: Mapping[str, int]) -> int:
+    """0 everything served, 3 some of it, 4 nothing of it."""
+    return {"ready": 0, "partial": 3, "failed": 4}[outcome(states)]
+
+
+def _chunks(expected: int, stats: Mapping[str, float]) -> dict[str, int]:
+    names = {
+        "embedded": "embed.chunks",
+        "written": "index.items.success",
+        "unchanged": "construct.unchanged",
+        "superseded": "index.items.superseded",
+        "deleted": "index.deleted",
+        "truncated": "embed.truncated",
+    }
+    return {"expected": expected, "reused": 0, **{name: int(stats.get(key, 0)) for name, key in names.items()}}
+
+
+def _prefixed(stats: Mapping[str, float], prefix: str) -> dict[str, int]:
+    return {name.removeprefix(prefix): int(value) for name, value in sorted(stats.items()) if name.startswith(prefix)}
+
+
+def _stage(stage: str, stats: Mapping[str, float], wall: float) -> dict[str, float]:
+    units, seconds = stats.get(f"{stage}.{UNITS[stage]}", 0.0), stats.get(f"{stage}.seconds", 0.0)
+    return {
+        "calls": int(stats.get(f"{stage}.calls", 0)),
+        UNITS[stage]: int(units),
+        "seconds": round(seconds, 2),
+        "per_busy_second": round(units / seconds, 1) if seconds else 0.0,
+        "per_wall_second": round(units / wall, 1) if wall else 0.0,
+    }
+
+
+def _rss_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)
+
+
+def _warnings(run: Run, ledger: Ledger) -> Iterator[str]:
+    unknown = ledger.unknown_token_shares(run.generation, above=UNKNOWN_SHARE)
+    if unknown:
+        worst = ", ".join(f"{row['key']} ({row['share']:.0%})" for row in unknown[:3])
+        yield (
+            f"{len(unknown)} documents have more than {UNKNOWN_SHARE:.0%} of their tokens unknown to {run.config.embed.model}: "
+            f"the model does not know their language and search will not find them well, e.g. {worst}"
+        )
+    held = ledger.held_by_others(run.generation, run.run_id)
+    for other, number in held.items():
+        yield f"{number} documents are held by run {other}, which is still alive; they were left to it"
+
+
+# ---------------------------------------------------------------- text
+
+
+def text(report: Report) -> str:
+    """The report for a person."""
+    return "\n".join(_lines(report))
+
+
+def _lines(r: Report) -> Iterator[str]:
+    yield f"{r.verb} {r.run_id}: {r.outcome} in {duration(r.wall_s)}  (index {r.generation}, alias {r.alias})"
+    if not r.chunks["embedded"] and not r.chunks["written"] and not r.chunks["deleted"]:
+        yield "  nothing to do: 0 chunks embedded, 0 written, 0 deleted; the index is as expected"
+    yield f"  documents   {_pairs(r.documents) or 'none'}"
+    engines = Counter({f"{engine} {state}": n for engine, by in r.segments.items() for state, n in by.items()})
+    yield f"  segments    {_pairs(engines) or 'none'}; {r.pages:,} pages parsed in this run"
+    yield f"  chunks      {_pairs(r.chunks)}"
+    yield f"  embed calls {_pairs(r.embed_calls)};  bulk items {_pairs(r.bulk_items) or 'none'}"
+    yield (
+        f"  in flight   index {r.throttle['index_in_flight_peak']} of {r.throttle['index_in_flight_allowed']} at most, "
+        f"embed {r.throttle['embed_in_flight_allowed']} allowed; throttle window peaked at {r.throttle['window_peak']}"
+    )
+    yield f"  peaks       {', '.join(f'{name} {value:g}' for name, value in r.peaks.items())}"
+    yield from _stage_lines(r)
+    yield from _list("slowest", [f"{row['seconds']:7.1f} s  {row['chunks']:6,} chunks  {row['key']}" for row in r.slowest])
+    yield from _list("failures", list(_failure_lines(r)))
+    if r.skipped:
+        yield f"  skipped     {_pairs(r.skipped)}"
+    yield from (f"  warning     {line}" for line in r.warnings)
+
+
+def _stage_lines(r: Report) -> Iterator[str]:
+    yield "  stage        calls      units    busy s   per busy s   per wall s"
+    for stage, row in r.stages.items():
+        unit = UNITS[stage]
+        yield (
+            f"  {stage:<10}{row['calls']:8,.0f}{row[unit]:11,.0f}{row['seconds']:10.1f}{row['per_busy_second']:13,.1f}"
+            f"{row['per_wall_second']:13,.1f}  {unit}"
+        )
+
+
+def _failure_lines(r: Report) -> Iterator[str]:
+    by_branch = Counter(row["branch"] for row in r.failures)
+    if by_branch:
+        yield "by branch: " + _pairs(by_branch)
+    for row in r.failures[:20]:
+        yield f"{row['branch']:<9} {row['reason']:<18} {row['key']}{_where(row)}: {row['sentence']}"
+    if len(r.failures) > 20:
+        yield f"… and {len(r.failures) - 20} more in the JSON report"
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    return f" {row['unit']}" if row.get("unit") else ""
+
+
+def _list(title: str, lines: list[str]) -> Iterator[str]:
+    if lines:
+        yield f"  {title}"
+        yield from (f"    {line}" for line in lines)
+
+
+def _pairs(counts: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:,.0f}" for name, value in counts.items())

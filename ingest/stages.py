@@ -1,0 +1,385 @@
+"""One callable class per actor pool: columns → types → pure functions → columns.
+
+Nothing is raised inside Ray: what goes wrong with a unit is written to the ledger where it happens. Only a constructor
+may raise, because an actor that can't start must end the run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ingest import failure, observe, rows
+from ingest.artifacts import Artifacts
+from ingest.assemble import assemble
+from ingest.chunk import chunk as cut
+from ingest.chunk.context import embed_text
+from ingest.chunk.tokens import Tokenizer
+from ingest.config import Config
+from ingest.embed import check_canary, open_embedder, resolve_model
+from ingest.errors import IngestError, ParseError, PreflightError, SourceError, StoreRefused
+from ingest.index.sink import OpenSearchSink, WriteMeta
+from ingest.model import (
+    ChunkFailure,
+    Document,
+    Failure,
+    Fingerprints,
+    IndexChunk,
+    ParsedSegment,
+    Receipt,
+    Segment,
+    State,
+    chunk_id,
+    content_hash,
+)
+from ingest.parse.sandbox import Sandbox
+from ingest.source import s3
+from ingest.source.fetch import VersionCache
+from ingest.state import ConstructRecord, Ledger, Plan, Settlement
+from ingest.triage import plan
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What every stage of one run knows."""
+
+    run_id: str
+    config: Config
+    generation: str  # name of the physical index
+    fingerprints: Fingerprints
+
+
+def stats_of(ledger: Ledger, run: Run, stats: observe.Stats) -> None:
+    """Hands the process's counters over to the ledger."""
+    ledger.add_stats(run.run_id, stats.drain())
+
+
+class Triage:
+    """Documents → segments: what is it, how many pages, where to cut."""
+
+    def __init__(self, run: Run) -> None:
+        observe.configure_logging()
+        self._run = run
+        self._stats = observe.Stats()
+        self._ledger = Ledger(run.config.ledger.url)
+        self._files = VersionCache(s3.connect(), max_bytes=run.config.parse.cache_mb << 20)
+        self._sandbox = Sandbox(run.config.parse.timeout_s, run.config.parse.memory_mb)
+        self._sandbox.start()
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        documents = rows.documents(table)
+        with self._stats.timed("triage"):
+            self._plan_new(documents)
+            segments = [segment for document in documents for segment in self._open_segments(document)]
+        self._stats.add("triage.documents", len(documents))
+        stats_of(self._ledger, self._run, self._stats)
+        return rows.segments_to_table(segments)
+
+    def _plan_new(self, documents: Sequence[Document]) -> None:
+        self._ledger.advance(self._run.generation, [d.document_id for d in documents], State.TRIAGING)
+        known = self._ledger.planned(self._run.fingerprints.parser, [d.document_id for d in documents])
+        fresh = [self._inspect(document) for document in documents if document.document_id not in known]
+        self._ledger.plan(self._run.generation, self._run.fingerprints.parser, [p for p in fresh if p])
+
+    def _inspect(self, document: Document) -> Plan | None:
+        try:
+            limit = self._run.config.source.max_object_mb
+            if document.size > limit << 20:
+                raise ParseError("too_large", f"{document.size >> 20} MiB, the limit is {limit} MiB")
+            if document.size == 0:
+                raise ParseError("empty_file")
+            found = self._sandbox.inspect(str(self._files.path(document)), document.key)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this document's fate, not the run's
+            end_document(self._ledger, self._run, document, failure.classify(error))
+            return None
+        ranges = plan(found, self._run.config.segments.pages)
+        return Plan(document.document_id, found.format, found.lane, found.pages, found.title, ranges)
+
+    def _open_segments(self, document: Document) -> Iterator[Segment]:
+        parser = self._run.fingerprints.parser
+        planned = self._ledger.planned(parser, [document.document_id]).get(document.document_id)
+        if planned is None:
+            return
+        for number in self._ledger.open_segments(parser, document.document_id):
+            low, high = planned.segments[number]
+            yield Segment(document, number, len(planned.segments), low, high, planned.format, planned.lane)
+
+
+class Parse:
+    """Segments → chunks: parse, store, settle; the call that settles a document's last segment constructs it."""
+
+    def __init__(self, run: Run) -> None:
+        observe.configure_logging()
+        self._run = run
+        self._stats = observe.Stats()
+        self._ledger = Ledger(run.config.ledger.url)
+        client = s3.connect()
+        self._files = VersionCache(client, max_bytes=run.config.parse.cache_mb << 20)
+        self._artifacts = Artifacts(client, run.config.artifacts)
+        self._sandbox = Sandbox(run.config.parse.timeout_s, run.config.parse.memory_mb)
+        self._sandbox.start()
+        self._construct = Construct(run, self._ledger, self._artifacts, self._stats)
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        segments = rows.segments(table)
+        with self._stats.timed("parse"):
+            closed = self._settle(segments)
+        with self._stats.timed("construct"):
+            chunks = [chunk for document in closed for chunk in self._construct(document)]
+        stats_of(self._ledger, self._run, self._stats)
+        return rows.chunks_to_table(chunks)
+
+    def _settle(self, segments: Sequence[Segment]) -> list[Document]:
+        """Documents whose last segment is among these, in their order."""
+        parser = self._run.fingerprints.parser
+        done = self._ledger.settled(parser, [s.document.document_id for s in segments])
+        settlements = [
+            done.get((s.document.document_id, s.number)) or self._parse(s) for s in segments
+        ]
+        answers = self._ledger.settle(self._run.generation, parser, settlements)
+        closers = {(a.document_id, a.number) for a in answers if a.is_closer}
+        return [s.document for s in segments if (s.document.document_id, s.number) in closers]
+
+    def _parse(self, segment: Segment) -> Settlement:
+        document, number = segment.document, segment.number
+        try:
+            parsed = self._read(segment)
+            artifact = self._artifacts.put(parsed)
+        except Exception as error:  # noqa: BLE001 - recorded as the segment's fate
+            observe.event("parse.segment_failed", level=30, key=document.key, segment=number, error=str(error))
+            self._stats.add("parse.segments_failed")
+            return Settlement(document.document_id, number, failure=failure.classify(error))
+        self._stats.add("parse.segments")
+        self._stats.add("parse.pages", len(parsed.pages))
+        return Settlement(
+            document.document_id,
+            number,
+            engine=parsed.engine,
+            artifact=artifact,
+            failed_pages=parsed.failed_pages,
+            quality=min((page.quality for page in parsed.pages), default=0.0),
+            repairs=parsed.repairs,
+        )
+
+    def _read(self, segment: Segment) -> ParsedSegment:
+        path = str(self._files.path(segment.document))
+        found = self._sandbox.parse(path, segment.format, segment.page_from, segment.page_to)
+        return ParsedSegment(
+            document_id=segment.document.document_id,
+            number=segment.number,
+            page_from=segment.page_from,
+            page_to=segment.page_to,
+            pages=found.pages,
+            engine=found.engine,
+            parser=self._run.fingerprints.parser,
+            title=found.title,
+            outline=found.outline,
+            failed_pages=found.failed_pages,
+            repairs=found.repairs,
+        )
+
+
+class Construct:
+    """A document whose segments are all settled → its chunks; lives in the parse actor and saves one pool."""
+
+    def __init__(self, run: Run, ledger: Ledger, artifacts: Artifacts, stats: observe.Stats) -> None:
+        self._run = run
+        self._ledger = ledger
+        self._artifacts = artifacts
+        self._stats = stats
+        self._tokenizer = Tokenizer.load(resolve_model(run.config.embed))
+        self._sink = OpenSearchSink(run.config.index, run.generation)
+
+    def __call__(self, document: Document) -> list[IndexChunk]:
+        try:
+            return self._chunks(document)
+        except Exception as error:  # noqa: BLE001 - recorded as the document's fate
+            observe.event("construct.document_failed", level=40, exc=error, key=document.key)
+            end_document(self._ledger, self._run, document, failure.classify(error))
+            return []
+
+    def _chunks(self, document: Document) -> list[IndexChunk]:
+        settled = self._ledger.segments(self._run.fingerprints.parser, document.document_id)
+        parts = [self._artifacts.get(segment.artifact) for segment in settled if segment.artifact]
+        self._ledger.advance(self._run.generation, [document.document_id], State.CHUNKING)
+        assembled = assemble(document, parts, max((s.page_to for s in settled), default=0))
+        chunks = cut(assembled, self._run.config.chunk, self._tokenizer)
+        if not chunks:
+            end_document(self._ledger, self._run, document, _nothing_to_show(settled))
+            return []
+        items = [
+            IndexChunk(
+                chunk_id=chunk_id(document.bucket, document.key, document.version, chunk.index),
+                document=document,
+                chunk=chunk,
+                chunk_count=len(chunks),
+                content_hash=content_hash(chunk.header, chunk.text),
+                title=assembled.title,
+                language=assembled.language,
+            )
+            for chunk in chunks
+        ]
+        missing = self._missing(document, items)
+        self._record(document, items, len(items) - len(missing), assembled.language)
+        return missing
+
+    def _missing(self, document: Document, items: Sequence[IndexChunk]) -> list[IndexChunk]:
+        """The chunks that the index lacks: asked only when an earlier attempt may have written some."""
+        if document.attempt == 1:
+            return list(items)
+        there = self._sink.existing([item.chunk_id for item in items])
+        wanted = self._run.fingerprints.embedder
+        return [item for item in items if there.get(item.chunk_id) != (item.content_hash, wanted)]
+
+    def _record(self, document: Document, items: Sequence[IndexChunk], unchanged: int, language: str) -> None:
+        self._stats.add("construct.documents")
+        self._stats.add("construct.chunks", len(items))
+        self._ledger.record_chunks(
+            self._run.generation,
+            ConstructRecord(
+                document_id=document.document_id,
+                chunk_count=len(items),
+                unchanged=unchanged,
+                tokens=sum(item.chunk.tokens for item in items),
+                unknown_tokens=sum(item.chunk.unknown_tokens for item in items),
+                language=language,
+            ),
+        )
+
+
+def _nothing_to_show(settled: Sequence[Any]) -> Failure:
+    """Why a document without a chunk has none: the first failure of a segment or page, else that it holds no text."""
+    whole = [segment.failure for segment in settled if segment.failure]
+    pages = [reason for segment in settled for _, reason in segment.failed_pages]
+    return next(iter(whole + pages), None) or failure.failure("no_text")
+
+
+def end_document(ledger: Ledger, run: Run, document: Document, what: Failure) -> None:
+    """Ends a document that has nothing to serve; an older version that serves stays and is marked stale."""
+    observe.event("document.ended", level=30, key=document.key, reason=what.reason, sentence=what.sentence)
+    ledger.end(run.generation, document.document_id, failure.end_state(what), what)
+    ledger.mark_stale(run.generation, [document.document_id])
+
+
+class Embed:
+    """Chunks → chunks with vectors, exactly ``embed.batch`` rows a call; a chunk without a usable vector is buried."""
+
+    def __init__(self, run: Run) -> None:
+        observe.configure_logging()
+        self._run = run
+        self._stats = observe.Stats()
+        self._ledger = Ledger(run.config.ledger.url)
+        self._embedder = open_embedder(run.config.embed, gpus=run.config.embed.gpus)
+        self._in_flight = InFlight(self._stats, "embed.in_flight")
+        if self._embedder.fingerprint != run.fingerprints.embedder:
+            raise PreflightError(
+                f"this node would embed as {self._embedder.fingerprint}, the run was planned for "
+                f"{run.fingerprints.embedder}: set embed.backend and embed.dtype so that all nodes agree"
+            )
+        canary = self._embedder.embed([CANARY])[0].tolist()
+        check_canary(self._embedder, self._ledger.canary(run.generation, canary))
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        with self._in_flight, self._stats.timed("embed"):
+            embedded = self._embed(table)
+        self._count(table)
+        stats_of(self._ledger, self._run, self._stats)
+        return embedded
+
+    def _embed(self, table: pa.Table) -> pa.Table:
+        prefix = self._run.config.embed.passage_prefix
+        headers, texts = table.column("header").to_pylist(), table.column("text").to_pylist()
+        try:
+            vectors = self._embedder.embed([prefix + embed_text(h, t) for h, t in zip(headers, texts, strict=True)])
+        except Exception as error:  # noqa: BLE001 - the chunks stay missing, the next attempt finds that
+            observe.event("embed.call_failed", level=40, exc=error, rows=table.num_rows)
+            self._stats.add("embed.calls_failed")
+            return rows.with_vectors(table.slice(0, 0), np.zeros((0, self._embedder.dimension), np.float32))
+        good = np.isfinite(vectors).all(axis=1) & (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3)
+        if not good.all():
+            self._bury(table.filter(pa.array(~good)))
+        return rows.with_vectors(table.filter(pa.array(good)), vectors[good])
+
+    def _bury(self, table: pa.Table) -> None:
+        pairs = zip(table.column("chunk_id").to_pylist(), table.column("document_id").to_pylist(), strict=True)
+        what = failure.failure("bad_vector")
+        self._ledger.bury(self._run.generation, [ChunkFailure(c, d, "embed", what) for c, d in pairs])
+
+    def _count(self, table: pa.Table) -> None:
+        full = table.num_rows == self._run.config.embed.batch
+        self._stats.add("embed.calls_full" if full else "embed.calls_short")
+        self._stats.add("embed.chunks", table.num_rows)
+        self._stats.add("embed.tokens", sum(table.column("tokens").to_pylist()))
+        limit = self._embedder.max_tokens
+        self._stats.add("embed.truncated", sum(tokens > limit for tokens in table.column("tokens").to_pylist()))
+
+
+CANARY = "The quick brown fox jumps over the lazy dog near the river bank."
+
+
+class InFlight:
+    """Counts the calls that run at the same time in this process and keeps the peak."""
+
+    def __init__(self, stats: observe.Stats, name: str) -> None:
+        self._stats = stats
+        self._name = name
+        self._lock = threading.Lock()
+        self._now = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._now += 1
+            self._stats.peak(self._name, self._now)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._now -= 1
+
+
+class Index:
+    """Chunks with vectors → receipts: fence, bulk, dead letters. A refused write stops the run, not the document."""
+
+    def __init__(self, run: Run, throttle: Callable[[], Any]) -> None:
+        observe.configure_logging()
+        self._run = run
+        self._stats = observe.Stats()
+        self._ledger = Ledger(run.config.ledger.url)
+        self._sink = OpenSearchSink(run.config.index, run.generation, throttle())
+        self._meta = WriteMeta.of(run.fingerprints, run.run_id)
+        self._stopped = False
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        if self._stopped or not table.num_rows:
+            return rows.receipts_to_table([])
+        with self._stats.timed("index"):
+            receipts = self._write(rows.chunks(table), rows.vectors(table))
+        stats_of(self._ledger, self._run, self._stats)
+        return rows.receipts_to_table(receipts)
+
+    def _write(self, chunks: list[IndexChunk], vectors: np.ndarray[Any, Any]) -> list[Receipt]:
+        ids = sorted({item.document.document_id for item in chunks})
+        stale = self._ledger.superseded(self._run.generation, ids, self._run.config.source.all_versions)
+        fresh = [n for n, item in enumerate(chunks) if item.document.document_id not in stale]
+        try:
+            outcomes = self._sink.write([chunks[n] for n in fresh], vectors[fresh], self._meta)
+        except StoreRefused as error:
+            self._stop(error)
+            return []
+        except IngestError as error:  # the chunks stay missing, the next attempt finds that
+            observe.event("index.bulk_failed", level=40, chunks=len(fresh), error=str(error))
+            return []
+        self._ledger.advance(self._run.generation, [i for i in ids if i not in stale], State.INDEXING)
+        self._ledger.bury(self._run.generation, [o.failure for o in outcomes if o.failure])
+        observe.merge_into(self._stats, self._sink.drain())
+        return receipts_of(chunks, stale, outcomes)
+
+    def _stop(self, error: StoreRefused) -> None:
+        self._stopped = True
+        observe.event("index.run_stopped", level=50, error=str(error))
+        self._ledger.stop_run(self._run.run_id, str(error))

@@ -1,0 +1,45 @@
+"""Brings a database to the newest schema: an empty one at once, an older one step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import Connection, func, insert, inspect, select, text
+
+from ingest.errors import StoreError
+from ingest.state import tables
+
+Step = Callable[[Connection], None]
+
+# Number -> what changes a database of the number before into this one. A new one also changes ``tables.py``.
+STEPS: Mapping[int, Step] = {1: tables.metadata.create_all}
+
+_LOCK = 0x1ED6E5  # any number that only the ledger uses: two processes may migrate at the same time
+
+
+def migrate(connection: Connection, now: float, steps: Mapping[int, Step] = STEPS) -> list[int]:
+    """Numbers of the steps that were applied; an empty database takes the newest schema as it is in ``tables``.
+
+    Raises StoreError where the database is newer than this program.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    newest = max(steps)
+    current = _current(connection)
+    if current > newest:
+        raise StoreError(f"the ledger has schema {current}, this program knows {newest}: use a newer program")
+    missing = sorted(number for number in steps if number > current)
+    if current == 0:
+        tables.metadata.create_all(connection)
+    else:
+        for number in missing:
+            steps[number](connection)
+    if missing:
+        connection.execute(insert(tables.migrations), [{"number": n, "applied_at": now} for n in missing])
+    return missing
+
+
+def _current(connection: Connection) -> int:
+    if not inspect(connection).has_table(tables.migrations.name):
+        return 0
+    return connection.execute(select(func.max(tables.migrations.c.number))).scalar() or 0

@@ -1,0 +1,252 @@
+"""What goes into the ledger and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ingest.model import Document, Failure, Fingerprints, State
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One start of a job. ``owner`` is ``host:pid:start-time``; ``state`` is running, dead, or what it ended as."""
+
+    run_id: str
+    verb: str
+    owner: str
+    state: str
+    config_fingerprint: str
+    started_at: float
+    ended_at: float | None
+    report: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What became of the versions of a listing page; the counts add up to them."""
+
+    new: int = 0
+    known: int = 0
+    older: int = 0
+    deleted: int = 0
+    retried: int = 0
+
+    def __add__(self, other: Admission) -> Admission:
+        return Admission(
+            self.new + other.new,
+            self.known + other.known,
+            self.older + other.older,
+            self.deleted + other.deleted,
+            self.retried + other.retried,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a document is to be parsed: ``segments`` are (page_from, page_to), from page 1, both inclusive."""
+
+    document_id: str
+    format: str
+    lane: str
+    pages: int
+    segments: tuple[tuple[int, int], ...]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """A segment as the ledger knows it; ``state`` is open, parsed or failed."""
+
+    document_id: str
+    number: int
+    page_from: int
+    page_to: int
+    state: str
+    ordinal: int | None
+    engine: str
+    artifact: str
+    failure: Failure | None
+    failed_pages: tuple[tuple[int, Failure], ...]
+    quality: float | None
+    repairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A stored plan and how far it got."""
+
+    document_id: str
+    format: str
+    lane: str
+    pages: int
+    title: str
+    total: int
+    settled: int
+    segments: tuple[SegmentRow, ...]
+
+    @property
+    def open_numbers(self) -> tuple[int, ...]:
+        """Segments to work on: those not settled, or the closing one where all are, so that it carries on."""
+        if self.settled < self.total:
+            return tuple(segment.number for segment in self.segments if segment.ordinal is None)
+        return tuple(segment.number for segment in self.segments if segment.ordinal == self.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """A segment reached its end: parsed where ``failure`` is None."""
+
+    document_id: str
+    number: int
+    failure: Failure | None = None
+    engine: str = ""
+    artifact: str = ""
+    failed_pages: tuple[tuple[int, Failure], ...] = ()
+    quality: float | None = None
+    repairs: int = 0
+    transient_retries: int = 0
+    escalations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The stored answer to a settlement: as which of ``total`` the segment settled, the same at every repeat."""
+
+    document_id: str
+    number: int
+    ordinal: int
+    total: int
+
+    @property
+    def is_closer(self) -> bool:
+        """Whether this segment carries its document on."""
+        return self.ordinal == self.total
+
+
+@dataclass(frozen=True, slots=True)
+class ConstructRecord:
+    """What construct made of a document; ``unchanged`` chunks are in the index already as they should be."""
+
+    document_id: str
+    chunk_count: int
+    unchanged: int = 0
+    tokens: int = 0
+    unknown_tokens: int = 0
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A document that waits to be counted; ``failed_segments`` has those with a failed page too."""
+
+    document: Document
+    chunk_count: int
+    failed_chunks: int
+    failed_segments: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How many chunks of a document a refreshed count found in the index."""
+
+    document_id: str
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One chunker, embedder and mapping, and the physical index ``name`` that holds what they make."""
+
+    name: str
+    alias: str
+    state: str
+    fingerprints: Fingerprints
+    index_uuid: str
+    created_at: float
+
+
+# ---------------------------------------------------------------- reports
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of a document's history; ``from_state`` is None where the job was made."""
+
+    generation: str
+    from_state: State | None
+    to_state: State
+    at: float
+    run_id: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCount:
+    """Segments in one state (open, parsed, failed), by engine."""
+
+    state: str
+    engine: str
+    segments: int
+    pages: int
+    transient_retries: int
+    escalations: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRow:
+    """One failed unit: ``unit`` is document, segment, page or chunk; pages are 0 where they do not apply."""
+
+    unit: str
+    document_id: str
+    key: str
+    version: str
+    failure: Failure
+    page_from: int = 0
+    page_to: int = 0
+    chunk_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A document that the index should hold, with ``chunk_count - failed`` chunks."""
+
+    document_id: str
+    bucket: str
+    key: str
+    version: str
+    revision: int
+    chunk_count: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTotals:
+    """Sums over the documents of a run or generation."""
+
+    documents: int
+    chunks: int
+    unchanged: int
+    failed: int
+    tokens: int
+    unknown_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A document and the seconds from its admission to its end."""
+
+    document_id: str
+    key: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownShare:
+    """A document and the share of its tokens that the embedder does not know."""
+
+    document_id: str
+    key: str
+    share: float

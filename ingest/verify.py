@@ -1,0 +1,73 @@
+"""Verify windows: count what the index holds, settle documents, then delete what they replace.
+
+`ready` is a measured fact: the refreshed number of chunks of a document version equals the expected one. Only after that
+do the chunks of an older version go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ingest import observe
+from ingest.index.sink import Sink
+from ingest.model import Document, State
+from ingest.stages import Run
+from ingest.state import Ledger, Pending, Verified
+
+
+class Verifier:
+    """Settles the documents of one run against the index."""
+
+    def __init__(self, run: Run, ledger: Ledger, sink: Sink, stats: observe.Stats) -> None:
+        self._run = run
+        self._ledger = ledger
+        self._sink = sink
+        self._stats = stats
+
+    def window(self, document_ids: Collection[str] | None = None) -> int:
+        """Verifies these documents, or all of the run that wait for it; returns how many reached an end."""
+        pending = self._ledger.to_verify(self._run.generation, self._run.run_id, document_ids)
+        if not pending:
+            return 0
+        with self._stats.timed("verify"):
+            return self._settle(self._fenced(pending))
+
+    def _fenced(self, pending: Sequence[Pending]) -> list[Pending]:
+        """Without those that a newer version overtook: what they wrote is deleted here."""
+        ids = [p.document.document_id for p in pending]
+        stale = self._ledger.superseded(self._run.generation, ids, self._run.config.source.all_versions)
+        overtaken = [p.document for p in pending if p.document.document_id in stale]
+        self.delete_all(overtaken, State.SUPERSEDED)
+        return [p for p in pending if p.document.document_id not in stale]
+
+    def _settle(self, pending: Sequence[Pending]) -> int:
+        self._sink.refresh()
+        found = self._sink.count_by_document([p.document.document_id for p in pending])
+        for item in pending:
+            if found.get(item.document.document_id, 0) > item.chunk_count:
+                found[item.document.document_id] = self._delete_tail(item)
+        settled = self._ledger.verified(
+            self._run.generation,
+            [Verified(p.document.document_id, found.get(p.document.document_id, 0)) for p in pending],
+        )
+        self._stats.add("verify.documents", len(settled))
+        if not self._run.config.source.all_versions:
+            self.delete_all(self._ledger.older(self._run.generation, settled), State.SUPERSEDED)
+        return len(settled)
+
+    def _delete_tail(self, item: Pending) -> int:
+        """Deletes the chunks behind the expected ones, left by a longer cut of the same version; what remains."""
+        rows = self._sink.ids_of_document(item.document.document_id)
+        tail = [(row.chunk_id, item.document.revision) for row in rows if row.chunk_index >= item.chunk_count]
+        self._stats.add("index.deleted", self._sink.delete(tail))
+        self._sink.refresh()
+        return len(rows) - len(tail)
+
+    def delete_all(self, documents: Sequence[Document], state: State) -> None:
+        """Deletes every chunk of these versions and ends them in ``state``; deletes carry the key's newest revision."""
+        newest = self._ledger.newest_revisions([(d.bucket, d.key) for d in documents])
+        for document in documents:
+            revision = newest.get((document.bucket, document.key), document.revision)
+            rows = self._sink.ids_of_document(document.document_id)
+            self._stats.add("index.deleted", self._sink.delete([(row.chunk_id, revision) for row in rows]))
+        self._ledger.retire(self._run.generation, [d.document_id for d in documents], state)

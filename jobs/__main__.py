@@ -1,0 +1,76 @@
+"""``python -m jobs VERB``, the same program as ``ingest VERB``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from ingest.errors import ConfigError, IngestError, PreflightError, StoreRefused
+from ingest.observe import configure_logging
+
+VERBS = {
+    "backfill": "bring the index in line with the bucket",
+    "doctor": "check bucket, index, model and ledger; says what to do",
+    "config": "print the resolved configuration and its fingerprints",
+    "search": "look something up in the index",
+    "submit": "run a verb as a Ray job, show its output, give back its exit code",
+}
+EPILOG = """exit codes:
+  0  everything is as it should be
+  1  unexpected error
+  2  wrong usage or configuration
+  3  partial: some documents are not or not wholly served; the report names them
+  4  failed: nothing is served
+  5  a service is missing or refuses; nothing was blamed on a document
+  130  interrupted; run the same command again to go on
+
+examples:
+  ingest doctor   --config my.yaml
+  ingest backfill --config my.yaml --prefix manuals/ --report report.json
+  ingest search   --config my.yaml "how do I rotate the logs" --as public
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns its exit code."""
+    configure_logging()
+    parser = argparse.ArgumentParser("ingest", description=__doc__, epilog=EPILOG, formatter_class=_Raw)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    chosen = next((word for word in (argv if argv is not None else sys.argv[1:]) if word in VERBS), None)
+    for name, summary in VERBS.items():
+        sub = verbs.add_parser(name, help=summary, description=summary, epilog=EPILOG, formatter_class=_Raw)
+        if name == chosen:  # only the chosen verb's imports are paid
+            module = importlib.import_module(f"jobs.{name}")
+            module.arguments(sub)
+            sub.set_defaults(run=module.run)
+    args = parser.parse_args(argv)
+    return guarded(args)
+
+
+class _Raw(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    pass
+
+
+def guarded(args: argparse.Namespace) -> int:
+    """The verb's exit code, errors translated to the documented ones."""
+    try:
+        return int(args.run(args))
+    except ConfigError as error:
+        return _say(error, 2)
+    except (PreflightError, StoreRefused) as error:
+        return _say(error, 5)
+    except IngestError as error:
+        return _say(error, 1)
+    except KeyboardInterrupt:
+        return _say("interrupted; run the same command again to go on", 130)
+
+
+def _say(error: object, code: int) -> int:
+    print(f"ingest: {error}", file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
