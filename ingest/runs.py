@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,9 +17,10 @@ from ingest.chunk import chunker_fingerprint
 from ingest.config import Config
 from ingest.embed import describe_embedder
 from ingest.index import generations
-from ingest.index.client import connect
+from ingest.index.client import Cluster, connect
 from ingest.index.mapping import index_body, mapping_fingerprint
-from ingest.index.sink import OpenSearchSink
+from ingest.index.sink import IndexSink, open_sink
+from ingest.index.throttle import Throttle
 from ingest.model import Fingerprints, fingerprint
 from ingest.parse.sandbox import parser_fingerprint
 from ingest.stages import Run
@@ -48,7 +51,7 @@ def fingerprints_of(config: Config) -> Fingerprints:
 
 
 @contextmanager
-def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger, OpenSearchSink]]:
+def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger, IndexSink]]:
     """A run with its ledger and sink; on the way out, however that comes, the index gets its settings back."""
     ledger = Ledger(config.ledger.url)
     ledger.migrate()
@@ -58,7 +61,7 @@ def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger
         fingerprints = fingerprints_of(config)
         generation = ensure_generation(config, ledger, fingerprints)
         run = Run(run_id, config, generation.name, fingerprints)
-        sink = OpenSearchSink(config.index, generation.name)
+        sink = open_sink(config.index, generation.name, Throttle(1), generation.index_uuid)
         ledger.release_dead(is_alive, generation.name)
         reopen_short(run, ledger, sink)
         with bulk_settings(config, ledger, generation.name):
@@ -74,27 +77,35 @@ def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger
 
 def ensure_generation(config: Config, ledger: Ledger, fingerprints: Fingerprints) -> Generation:
     """The generation of these fingerprints: the one known, or a new index. A thrown-away index is built again."""
-    client = connect(config.index)
+    cluster = connect(config.index)
+    generations.serving(cluster, config.index.alias)  # refuses an ambiguous or taken name before anything is made
     known = ledger.generation(config.index.alias, fingerprints)
-    if known and generations.uuid(client, known.name) == known.uuid:
-        generations.ensure_alias(client, config.index.alias, known.name)
+    if known and generations.exists(cluster, known.name, known.index_uuid):
         return known
-    embedder = describe_embedder(config.embed)
-    name = known.name if known else generations.index_name(
-        config.index.alias, config.chunk.strategy, embedder.model, datetime.now(UTC)
-    )
-    meta = {"generation": name, **{k: getattr(fingerprints, k) for k in ("parser", "chunker", "embedder", "mapping")}}
-    generations.create(client, name, index_body(config.index, embedder.dimension, meta))
-    generation = Generation(name, config.index.alias, fingerprints, generations.uuid(client, name))
+    name = known.name if known else _new_name(config)
+    uuid = _create(cluster, config, name, fingerprints)
     if known:
-        observe.event("generation.rebuilt", level=30, index=name, why="the index was gone or replaced")
+        observe.event("generation.rebuilt", level=logging.WARNING, index=name, why="the index was gone or replaced")
         ledger.forget_jobs(name)
-    ledger.add_generation(generation)
-    generations.ensure_alias(client, config.index.alias, name)
+    ledger.add_generation(name, config.index.alias, fingerprints, uuid)
+    generations.ensure_alias(cluster, config.index.alias, name)
+    generation = ledger.generation(config.index.alias, fingerprints)
+    assert generation is not None
     return generation
 
 
-def reopen_short(run: Run, ledger: Ledger, sink: OpenSearchSink) -> int:
+def _new_name(config: Config) -> str:
+    model = describe_embedder(config.embed).model
+    return generations.index_name(config.index.alias, config.chunk.strategy, model, time.time())
+
+
+def _create(cluster: Cluster, config: Config, name: str, fingerprints: Fingerprints) -> str:
+    """Makes the index, and its uuid. One of the same name that the ledger does not know is refused by the server."""
+    meta = {"generation": name, **{k: getattr(fingerprints, k) for k in ("parser", "chunker", "embedder")}}
+    return generations.create(cluster, name, index_body(config.index, describe_embedder(config.embed).dimension, meta))
+
+
+def reopen_short(run: Run, ledger: Ledger, sink: IndexSink) -> int:
     """Queues documents again that the ledger calls served but of which the index holds another number of chunks."""
     sink.refresh()
     if sink.total() == ledger.expected_chunks(run.generation):
@@ -110,15 +121,17 @@ def reopen_short(run: Run, ledger: Ledger, sink: OpenSearchSink) -> int:
 
 @contextmanager
 def bulk_settings(config: Config, ledger: Ledger, index: str) -> Iterator[None]:
-    """Refresh and replicas off while the body runs; what a crash left off is put right by the next run."""
-    client = connect(config.index)
-    saved = ledger.saved_settings(index) or generations.serving_settings(config.index)
-    ledger.save_settings(index, saved)
-    generations.bulk_settings_on(client, index)
+    """Refresh and replicas off while the body runs; what a killed run left off is put right by the next one."""
+    cluster = connect(config.index)
+    saved = ledger.saved_settings(index)
+    if not saved:
+        saved = generations.settings(cluster, index)
+        ledger.save_settings(index, saved)  # before they change
+    generations.bulk_settings_on(cluster, index)
     try:
         yield
     finally:
-        generations.restore_settings(client, index, saved)
+        generations.restore_settings(cluster, index, saved)
         ledger.save_settings(index, None)
 
 

@@ -6,8 +6,10 @@ may raise, because an actor that can't start must end the run.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +26,13 @@ from ingest.chunk.tokens import Tokenizer
 from ingest.config import Config
 from ingest.embed import check_canary, open_embedder, resolve_model
 from ingest.errors import IngestError, ParseError, PreflightError, SourceError, StoreRefused
-from ingest.index.sink import OpenSearchSink, WriteMeta
+from ingest.index.bulk import Outcome, Written
+from ingest.index.mapping import WriteMeta
+from ingest.index.sink import open_sink
+from ingest.index.throttle import Gate, Throttle
+from ingest.index.verdict import Verdict
 from ingest.model import (
+    Branch,
     ChunkFailure,
     Document,
     Failure,
@@ -55,8 +62,8 @@ class Run:
     fingerprints: Fingerprints
 
 
-def stats_of(ledger: Ledger, run: Run, stats: observe.Stats) -> None:
-    """Hands the process's counters over to the ledger."""
+def hand_over(ledger: Ledger, run: Run, stats: observe.Stats) -> None:
+    """Adds the process's counters to those of the run."""
     ledger.add_stats(run.run_id, stats.drain())
 
 
@@ -78,7 +85,7 @@ class Triage:
             self._plan_new(documents)
             segments = [segment for document in documents for segment in self._open_segments(document)]
         self._stats.add("triage.documents", len(documents))
-        stats_of(self._ledger, self._run, self._stats)
+        hand_over(self._ledger, self._run, self._stats)
         return rows.segments_to_table(segments)
 
     def _plan_new(self, documents: Sequence[Document]) -> None:
@@ -132,7 +139,7 @@ class Parse:
             closed = self._settle(segments)
         with self._stats.timed("construct"):
             chunks = [chunk for document in closed for chunk in self._construct(document)]
-        stats_of(self._ledger, self._run, self._stats)
+        hand_over(self._ledger, self._run, self._stats)
         return rows.chunks_to_table(chunks)
 
     def _settle(self, segments: Sequence[Segment]) -> list[Document]:
@@ -152,7 +159,7 @@ class Parse:
             parsed = self._read(segment)
             artifact = self._artifacts.put(parsed)
         except Exception as error:  # noqa: BLE001 - recorded as the segment's fate
-            observe.event("parse.segment_failed", level=30, key=document.key, segment=number, error=str(error))
+            observe.event("parse.segment_failed", level=logging.WARNING, key=document.key, segment=number, error=str(error))
             self._stats.add("parse.segments_failed")
             return Settlement(document.document_id, number, failure=failure.classify(error))
         self._stats.add("parse.segments")
@@ -194,13 +201,13 @@ class Construct:
         self._artifacts = artifacts
         self._stats = stats
         self._tokenizer = Tokenizer.load(resolve_model(run.config.embed))
-        self._sink = OpenSearchSink(run.config.index, run.generation)
+        self._sink = open_sink(run.config.index, run.generation, Throttle(1))
 
     def __call__(self, document: Document) -> list[IndexChunk]:
         try:
             return self._chunks(document)
         except Exception as error:  # noqa: BLE001 - recorded as the document's fate
-            observe.event("construct.document_failed", level=40, exc=error, key=document.key)
+            observe.event("construct.document_failed", level=logging.ERROR, exc=error, key=document.key)
             end_document(self._ledger, self._run, document, failure.classify(error))
             return []
 
@@ -235,7 +242,8 @@ class Construct:
             return list(items)
         there = self._sink.existing([item.chunk_id for item in items])
         wanted = self._run.fingerprints.embedder
-        return [item for item in items if there.get(item.chunk_id) != (item.content_hash, wanted)]
+        kept = {s.chunk_id: s.content_hash for s in there.values() if s.embedder == wanted}
+        return [item for item in items if kept.get(item.chunk_id) != item.content_hash]
 
     def _record(self, document: Document, items: Sequence[IndexChunk], unchanged: int, language: str) -> None:
         self._stats.add("construct.documents")
@@ -262,7 +270,7 @@ def _nothing_to_show(settled: Sequence[Any]) -> Failure:
 
 def end_document(ledger: Ledger, run: Run, document: Document, what: Failure) -> None:
     """Ends a document that has nothing to serve; an older version that serves stays and is marked stale."""
-    observe.event("document.ended", level=30, key=document.key, reason=what.reason, sentence=what.sentence)
+    observe.event("document.ended", level=logging.WARNING, key=document.key, reason=what.reason, sentence=what.sentence)
     ledger.end(run.generation, document.document_id, failure.end_state(what), what)
     ledger.mark_stale(run.generation, [document.document_id])
 
@@ -289,7 +297,7 @@ class Embed:
         with self._in_flight, self._stats.timed("embed"):
             embedded = self._embed(table)
         self._count(table)
-        stats_of(self._ledger, self._run, self._stats)
+        hand_over(self._ledger, self._run, self._stats)
         return embedded
 
     def _embed(self, table: pa.Table) -> pa.Table:
@@ -298,7 +306,7 @@ class Embed:
         try:
             vectors = self._embedder.embed([prefix + embed_text(h, t) for h, t in zip(headers, texts, strict=True)])
         except Exception as error:  # noqa: BLE001 - the chunks stay missing, the next attempt finds that
-            observe.event("embed.call_failed", level=40, exc=error, rows=table.num_rows)
+            observe.event("embed.call_failed", level=logging.ERROR, exc=error, rows=table.num_rows)
             self._stats.add("embed.calls_failed")
             return rows.with_vectors(table.slice(0, 0), np.zeros((0, self._embedder.dimension), np.float32))
         good = np.isfinite(vectors).all(axis=1) & (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3)
@@ -345,41 +353,80 @@ class InFlight:
 class Index:
     """Chunks with vectors → receipts: fence, bulk, dead letters. A refused write stops the run, not the document."""
 
-    def __init__(self, run: Run, throttle: Callable[[], Any]) -> None:
+    def __init__(self, run: Run, gate: Callable[[], Gate]) -> None:
         observe.configure_logging()
         self._run = run
         self._stats = observe.Stats()
         self._ledger = Ledger(run.config.ledger.url)
-        self._sink = OpenSearchSink(run.config.index, run.generation, throttle())
-        self._meta = WriteMeta.of(run.fingerprints, run.run_id)
+        self._sink = open_sink(run.config.index, run.generation, gate())
+        self._in_flight = InFlight(self._stats, "index.in_flight")
         self._stopped = False
 
     def __call__(self, table: pa.Table) -> pa.Table:
         if self._stopped or not table.num_rows:
             return rows.receipts_to_table([])
-        with self._stats.timed("index"):
+        with self._in_flight, self._stats.timed("index"):
             receipts = self._write(rows.chunks(table), rows.vectors(table))
-        stats_of(self._ledger, self._run, self._stats)
+        self._stats.add("index.chunks", sum(receipt.written for receipt in receipts))
+        hand_over(self._ledger, self._run, self._stats)
         return rows.receipts_to_table(receipts)
 
     def _write(self, chunks: list[IndexChunk], vectors: np.ndarray[Any, Any]) -> list[Receipt]:
         ids = sorted({item.document.document_id for item in chunks})
-        stale = self._ledger.superseded(self._run.generation, ids, self._run.config.source.all_versions)
+        stale = self._ledger.superseded(self._run.generation, ids, all_versions=self._run.config.source.all_versions)
         fresh = [n for n, item in enumerate(chunks) if item.document.document_id not in stale]
+        current = [i for i in ids if i not in stale]
+        self._ledger.indexed(self._run.generation, current)  # before the first write: from here it may hold chunks
+        prints = self._run.fingerprints
+        meta = WriteMeta(prints.parser, prints.chunker, prints.embedder, self._run.run_id, time.time())
         try:
-            outcomes = self._sink.write([chunks[n] for n in fresh], vectors[fresh], self._meta)
+            written = self._sink.write([chunks[n] for n in fresh], vectors[fresh], meta)
         except StoreRefused as error:
             self._stop(error)
             return []
         except IngestError as error:  # the chunks stay missing, the next attempt finds that
-            observe.event("index.bulk_failed", level=40, chunks=len(fresh), error=str(error))
+            observe.event("index.bulk_failed", level=logging.ERROR, chunks=len(fresh), error=str(error))
             return []
-        self._ledger.advance(self._run.generation, [i for i in ids if i not in stale], State.INDEXING)
-        self._ledger.bury(self._run.generation, [o.failure for o in outcomes if o.failure])
-        observe.merge_into(self._stats, self._sink.drain())
-        return receipts_of(chunks, stale, outcomes)
+        fresh_chunks = [chunks[n] for n in fresh]
+        self._bury(fresh_chunks, written)
+        self._count(written)
+        return receipts_of(fresh_chunks, written.outcomes)
+
+    def _bury(self, chunks: Sequence[IndexChunk], written: Written) -> None:
+        """Dead-letters what will never go in; what is only late stays missing and is found by the next attempt."""
+        lost = [
+            ChunkFailure(item.chunk_id, item.document.document_id, "index", outcome.failure)
+            for item, outcome in zip(chunks, written.outcomes, strict=True)
+            if outcome.failure and outcome.failure.branch is not Branch.TRANSIENT
+        ]
+        if lost:
+            self._ledger.bury(self._run.generation, lost)
+
+    def _count(self, written: Written) -> None:
+        for verdict, number in written.stats.items.items():
+            self._stats.add(f"index.items.{verdict}", number)
+        for verdict, number in written.stats.retries.items():
+            self._stats.add(f"index.retries.{verdict}", number)
+        self._stats.add("index.requests", written.stats.requests)
+        self._stats.add("index.bytes", written.stats.request_bytes)
 
     def _stop(self, error: StoreRefused) -> None:
         self._stopped = True
-        observe.event("index.run_stopped", level=50, error=str(error))
+        observe.event("index.run_stopped", level=logging.CRITICAL, error=str(error))
         self._ledger.stop_run(self._run.run_id, str(error))
+
+
+def receipts_of(chunks: Sequence[IndexChunk], outcomes: Sequence[Outcome]) -> list[Receipt]:
+    """The outcomes summed up by document."""
+    by_document: dict[str, list[Outcome]] = defaultdict(list)
+    for item, outcome in zip(chunks, outcomes, strict=True):
+        by_document[item.document.document_id].append(outcome)
+    return [
+        Receipt(
+            document_id=document_id,
+            written=sum(not o.failure and o.verdict is Verdict.SUCCESS for o in told),
+            superseded=sum(o.verdict is Verdict.SUPERSEDED for o in told),
+            failed=sum(bool(o.failure) for o in told),
+        )
+        for document_id, told in by_document.items()
+    ]

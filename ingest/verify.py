@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ingest import observe
+from ingest.errors import StoreUnavailable
 from ingest.index.sink import Sink
 from ingest.model import Document, State
 from ingest.stages import Run
@@ -35,7 +36,7 @@ class Verifier:
     def _fenced(self, pending: Sequence[Pending]) -> list[Pending]:
         """Without those that a newer version overtook: what they wrote is deleted here."""
         ids = [p.document.document_id for p in pending]
-        stale = self._ledger.superseded(self._run.generation, ids, self._run.config.source.all_versions)
+        stale = self._ledger.superseded(self._run.generation, ids, all_versions=self._run.config.source.all_versions)
         overtaken = [p.document for p in pending if p.document.document_id in stale]
         self.delete_all(overtaken, State.SUPERSEDED)
         return [p for p in pending if p.document.document_id not in stale]
@@ -59,7 +60,7 @@ class Verifier:
         """Deletes the chunks behind the expected ones, left by a longer cut of the same version; what remains."""
         rows = self._sink.ids_of_document(item.document.document_id)
         tail = [(row.chunk_id, item.document.revision) for row in rows if row.chunk_index >= item.chunk_count]
-        self._stats.add("index.deleted", self._sink.delete(tail))
+        self._delete(tail)
         self._sink.refresh()
         return len(rows) - len(tail)
 
@@ -69,5 +70,11 @@ class Verifier:
         for document in documents:
             revision = newest.get((document.bucket, document.key), document.revision)
             rows = self._sink.ids_of_document(document.document_id)
-            self._stats.add("index.deleted", self._sink.delete([(row.chunk_id, revision) for row in rows]))
+            self._delete([(row.chunk_id, revision) for row in rows])
         self._ledger.retire(self._run.generation, [d.document_id for d in documents], state)
+
+    def _delete(self, chunks: Sequence[tuple[str, int]]) -> None:
+        written = self._sink.delete(chunks)
+        if failed := [outcome.failure for outcome in written.outcomes if outcome.failure]:
+            raise StoreUnavailable(f"{len(failed)} of {len(chunks)} chunks could not be deleted: {failed[0].sentence}")
+        self._stats.add("index.deleted", len(chunks))

@@ -56,20 +56,31 @@ def read_lock(path: Path) -> list[LockedArtifact]:
 
 def class_path(line: Line, java: Path) -> str:
     """Class path of a node, prepared on first use (a download of about 100 MB) and cached after."""
-    folder = CACHE / f"opensearch-{line.name}"
+    folder = cache_folder(line)
     stamp = folder / "class-path"
     key = _key(line, java)
-    with _exclusive(folder):
+    with exclusive(folder):
         if stamp.exists() and (lines := stamp.read_text().splitlines())[0] == key:
             return lines[1]
         path = _prepare(line, java, folder)
+        startup_cache(line).unlink(missing_ok=True)
         stamp.write_text(f"{key}\n{path}\n")
         return path
 
 
+def cache_folder(line: Line) -> Path:
+    """Where everything that is prepared once for a line lies, but the downloads themselves."""
+    return CACHE / f"opensearch-{line.name}"
+
+
+def startup_cache(line: Line) -> Path:
+    """Classes as the JVM lays them out in memory; stale, and therefore removed, when the class path changes."""
+    return cache_folder(line) / "node.aot"
+
+
 def is_cached(line: Line) -> bool:
     """True if the line was prepared before, so that no network is needed."""
-    return (CACHE / f"opensearch-{line.name}" / "class-path").exists()
+    return (cache_folder(line) / "class-path").exists()
 
 
 def _artifact(coordinates: str, sha256: str) -> LockedArtifact:
@@ -89,7 +100,8 @@ def _inputs(line: Line) -> list[Path]:
 
 
 @contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold a folder of the cache against other processes that prepare it too."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -126,7 +138,9 @@ def _fetch(artifact: LockedArtifact) -> Path:
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != artifact.sha256:
         path.unlink()
-        raise ChecksumMismatch(f"{where} has SHA-256 {found}, the lock list says {artifact.sha256}; the file was removed")
+        raise ChecksumMismatch(
+            f"{where} has SHA-256 {found}, the lock list says {artifact.sha256}; the file was removed"
+        )
     return path
 
 
@@ -147,4 +161,5 @@ def _compile(line: Line, compiler: list[str], classes: Path, jars: str) -> Path:
     if done.returncode != 0:
         raise StackError(f"The node class for OpenSearch {line.name} does not compile:\n{done.stdout}{done.stderr}")
     shutil.copy(SOURCE / "log4j2.properties", classes)
-    return classes
+    # a jar, because a folder on the class path rules out class data sharing
+    return Path(shutil.move(shutil.make_archive(str(classes), "zip", classes), classes.with_suffix(".jar")))

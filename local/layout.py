@@ -11,6 +11,7 @@ ROOT = SOURCE.parent
 STATE = ROOT / ".local"
 CACHE = STATE / "cache"
 RUN = STATE / "run"
+DATA = STATE / "data"
 LOOPBACK = "127.0.0.1"
 
 

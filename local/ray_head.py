@@ -88,7 +88,7 @@ def _argv(home: Path, ports: HeadPorts, cpus: int) -> list[str]:
         # 0 = any free port; Ray's default range 10002-19999 covers the ports of the other services
         "min-worker-port": 0,
         "max-worker-port": 0,
-        "ray-client-server-port": 0,  # 0 = no server for Ray Client; by default it listens on every interface
+        "ray-client-server-port": net.free_port(),  # unused; the default 10001 may be another cluster's
         "num-cpus": cpus or cpu_count(),
         "object-store-memory": OBJECT_STORE_BYTES,
         "temp-dir": temp_dir(home),

@@ -141,9 +141,7 @@ def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
         return "(no log)"
 
 
-def _wait(
-    command: Command, child: subprocess.Popen[bytes], ready: Callable[[], str | None], timeout_s: float
-) -> str:
+def _wait(command: Command, child: subprocess.Popen[bytes], ready: Callable[[], str | None], timeout_s: float) -> str:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         url = ready()

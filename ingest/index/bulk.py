@@ -84,7 +84,7 @@ class BulkLimits:
 
     max_bytes: int = 5 << 20
     max_chunks: int = 500
-    backoff: Backoff = Backoff()
+    backoff: Backoff = field(default_factory=Backoff)
 
 
 # ---------------------------------------------------------------- pure parts
@@ -240,7 +240,7 @@ class Bulk:
     def _send(self, load: _Load, batch: list[Line]) -> None:
         body = b"".join(line for _, line in batch)
         token = wait_turn(self._gate, self._sleep)
-        started, signal = time.monotonic(), Signal.CONGESTED
+        started, signal = time.monotonic(), Signal.NEUTRAL
         try:
             reply = self._post(body)
             signal = _signal(reply)

@@ -62,8 +62,8 @@ class Cluster:
     def send(self, method: str, path: str, body: Any = None, **params: Any) -> Reply:
         """The reply to one request, never an exception; ``body`` is bytes or what JSON can hold."""
         raw = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
+        timeout_s = params.pop("request_timeout", None)
         query = {name: str(value).lower() if isinstance(value, bool) else value for name, value in params.items()}
-        timeout_s = query.pop("request_timeout", None)
         try:
             answer = self._client.transport.perform_request(method, path, params=query, body=raw, timeout=timeout_s)
         except OpenSearchException as error:
@@ -87,11 +87,11 @@ class Cluster:
         return reply.body
 
     def search(self, index: str, body: Mapping[str, Any], **params: Any) -> Any:
-        """A search that every shard answered in time; a partial one is ``StoreUnavailable``, for it looks like fewer."""
+        """A search that every shard answered in time; a partial one is ``StoreUnavailable``."""
         return whole(self.call("POST", f"/{index}/_search" if index else "/_search", body, **params))
 
     def bulk(self, alias: str, body: bytes) -> Reply:
-        """One bulk request through ``alias``; a vanished index answers 404 instead of coming back with a guessed mapping."""
+        """One bulk request through ``alias``: a vanished index answers 404 and is not made anew by guess."""
         return self.send("POST", f"/{alias}/_bulk", body, require_alias=True, filter_path=BULK_FIELDS)
 
     def close(self) -> None:
@@ -144,11 +144,15 @@ def _sigv4(config: IndexConfig) -> Urllib3AWSV4SignerAuth:
     session = boto3.Session()
     region, credentials = config.region or session.region_name, session.get_credentials()
     if not region or not credentials:
-        raise ConfigError("index.auth is sigv4: no AWS region or no credentials were found; set index.region or AWS_PROFILE")
+        raise ConfigError("index.auth is sigv4: no AWS region or no credentials found; set index.region or AWS_PROFILE")
     return Urllib3AWSV4SignerAuth(credentials, region, "es")
 
 
 _AUTH: dict[str, Callable[[IndexConfig], Any]] = {"basic": _basic, "sigv4": _sigv4}
+
+
+class _RefusedError(TransportError):
+    """A refusal with the seconds of its ``Retry-After`` as last argument."""
 
 
 class _Connection(Urllib3HttpConnection):
@@ -165,8 +169,7 @@ class _Connection(Urllib3HttpConnection):
         try:
             super()._raise_error(status_code, raw_data, content_type)
         except TransportError as error:
-            error.retry_after_s = _seconds(getattr(self._seen, "retry_after", ""))
-            raise
+            raise _RefusedError(*error.args, _seconds(getattr(self._seen, "retry_after", ""))) from error
 
 
 def _seconds(text: str) -> float:
@@ -217,7 +220,7 @@ def _tls(error: SSLError) -> Reply:
 def _status(error: TransportError) -> Reply:
     kind, reason = _told(error.info, str(error.error))
     status = error.status_code if isinstance(error.status_code, int) else NO_ANSWER
-    return Reply(status, error.info, kind, reason, getattr(error, "retry_after_s", 0.0))
+    return Reply(status, error.info, kind, reason, error.args[-1] if isinstance(error, _RefusedError) else 0.0)
 
 
 def _told(info: Any, text: str) -> tuple[str, str]:

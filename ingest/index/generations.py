@@ -69,7 +69,7 @@ def serving(cluster: Cluster, alias: str) -> str | None:
     """The one index behind the readers' alias, or None; raises StoreRefused where it is ambiguous or no alias."""
     found = targets(cluster, alias)
     if len(found) > 1:
-        raise StoreRefused(f"alias {alias} points to {', '.join(found)}; readers would see chunks twice: remove all but one")
+        raise StoreRefused(f"alias {alias} points to {', '.join(found)}; readers see chunks twice: remove all but one")
     if not found and cluster.find("GET", f"/{alias}/_settings", filter_path="*.settings.index.uuid"):
         raise StoreRefused(
             f"{alias} is an index, and the name is needed for an alias. Nothing was deleted: move it to another "

@@ -50,7 +50,7 @@ def properties(config: IndexConfig, dimension: int) -> dict[str, Any]:
         "space_type": SPACE,
         "method": {
             "name": "hnsw",
-            # Always named: the default engine needs native libraries, and without them a node dies at its first refresh.
+            # Always named: the default needs native libraries, and a node without them dies at its first refresh.
             "engine": config.engine,
             "parameters": {"m": config.m, "ef_construction": config.ef_construction},
         },

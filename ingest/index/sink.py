@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -124,13 +125,13 @@ class IndexSink:
     def count_by_document(self, document_ids: Sequence[str]) -> dict[str, int]:
         counts = dict.fromkeys(document_ids, 0)
         for page in _pages(list(counts), COUNT_PAGE):
-            counts |= self._patiently(lambda page=page: self._counts(page))
+            counts |= self._patiently(partial(self._counts, page))
         return counts
 
     def existing(self, chunk_ids: Sequence[str]) -> dict[str, StoredChunk]:
         found: dict[str, StoredChunk] = {}
         for page in _pages(list(dict.fromkeys(chunk_ids)), GET_PAGE):
-            found |= self._patiently(lambda page=page: self._get(page))
+            found |= self._patiently(partial(self._get, page))
         return found
 
     def ids_of_document(self, document_id: str) -> list[StoredChunk]:

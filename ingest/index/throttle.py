@@ -41,10 +41,10 @@ class Window:
         A round trip of the window without trouble adds one. Congestion halves it, once for all requests that were in
         flight together: a request of an earlier epoch met the load that the decrease has already answered.
         """
-        if signal is Signal.CONGESTED:
-            return replace(self, size=max(1, self.size // 2), clean=0, epoch=self.epoch + 1) if epoch == self.epoch else self
         if signal is Signal.NEUTRAL or epoch != self.epoch:
             return self
+        if signal is Signal.CONGESTED:
+            return replace(self, size=max(1, self.size // 2), clean=0, epoch=self.epoch + 1)
         if self.clean + 1 < self.size:
             return replace(self, clean=self.clean + 1)
         return replace(self, size=min(self.limit, self.size + 1), clean=0)

@@ -6,6 +6,7 @@ import re
 
 # Lone halves break hashing and JSON, NUL breaks stores, the rest is invisible and splits words for the tokenizer.
 _BAD = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]")
+_SUSPECT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u2028\u2029\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _BREAKS = re.compile("\r\n?|[\x0c\x85\u2028\u2029]")
 _SOFT_HYPHEN = re.compile("\u00ad(?!\n|$)")
@@ -17,7 +18,7 @@ def clean(text: str) -> tuple[str, int]:
     Halves of a pair that stand side by side become one character; every kind of line break becomes ``\\n``; a soft
     hyphen stays only at the end of a line, where it tells that a word goes on. None of these three counts as a repair.
     """
-    if text.isascii() and text.isprintable():
+    if not _SUSPECT.search(text):
         return text, 0
     text = _BREAKS.sub("\n", _PAIR.sub(_join_pair, text))
     if "\u00ad" in text:

@@ -21,6 +21,7 @@ class Run:
     started_at: float
     ended_at: float | None
     report: Mapping[str, Any] | None
+    stop_reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +72,32 @@ class SegmentRow:
     failed_pages: tuple[tuple[int, Failure], ...]
     quality: float | None
     repairs: int
+    transient_retries: int = 0
+    escalations: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A stored plan and how far it got."""
+    """A stored plan and how far it got; ``segments[number]`` is (page_from, page_to), ``rows[number]`` all of it."""
 
     document_id: str
     format: str
     lane: str
     pages: int
     title: str
-    total: int
     settled: int
-    segments: tuple[SegmentRow, ...]
+    rows: tuple[SegmentRow, ...]
+
+    @property
+    def segments(self) -> tuple[tuple[int, int], ...]:
+        return tuple((row.page_from, row.page_to) for row in self.rows)
 
     @property
     def open_numbers(self) -> tuple[int, ...]:
         """Segments to work on: those not settled, or the closing one where all are, so that it carries on."""
-        if self.settled < self.total:
-            return tuple(segment.number for segment in self.segments if segment.ordinal is None)
-        return tuple(segment.number for segment in self.segments if segment.ordinal == self.total)
+        if self.settled < len(self.rows):
+            return tuple(row.number for row in self.rows if row.ordinal is None)
+        return tuple(row.number for row in self.rows if row.ordinal == len(self.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +164,14 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One chunker, embedder and mapping, and the physical index ``name`` that holds what they make."""
+    """One chunker, embedder and mapping; ``name`` is its physical index, ``uuid`` that index's own id."""
 
     name: str
     alias: str
-    state: str
     fingerprints: Fingerprints
-    index_uuid: str
-    created_at: float
+    uuid: str
+    state: str = "building"
+    created_at: float = 0.0
 
 
 # ---------------------------------------------------------------- reports
@@ -211,7 +217,7 @@ class FailureRow:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A document that the index should hold, with ``chunk_count - failed`` chunks."""
+    """A document of which the index should hold ``chunk_count - failed_chunks`` chunks."""
 
     document_id: str
     bucket: str
@@ -219,7 +225,7 @@ class Expected:
     version: str
     revision: int
     chunk_count: int
-    failed: int
+    failed_chunks: int
 
 
 @dataclass(frozen=True, slots=True)

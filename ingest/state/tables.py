@@ -122,7 +122,8 @@ jobs = Table(
     Column("key_hash", String(64), nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("state", String(16), nullable=False),
-    Column("attempt", Integer, nullable=False, default=1),
+    Column("attempt", Integer, nullable=False, default=1),  # above 1: the index may hold chunks of an earlier one
+    Column("tries", Integer, nullable=False, default=1),  # attempts since it was last put into the queue from outside
     Column("run_id", String(128)),
     Column("lease_until", Float),
     Column("reason", String(64)),
@@ -173,6 +174,7 @@ generations = Table(
     Column("extra", JSON, nullable=False),
     Column("index_uuid", Text, nullable=False),
     Column("saved_settings", JSON),
+    Column("canary", JSON),  # vector of a fixed text, to find an embedder that computes differently
     Column("created_at", Float, nullable=False),
 )
 
@@ -187,6 +189,16 @@ runs = Table(
     Column("started_at", Float, nullable=False),
     Column("ended_at", Float),
     Column("report", JSON),
+    Column("stop_reason", CleanText),  # why a stage stopped it
+)
+
+# Counters of a run, added up over its processes; those named ``peak.…`` keep the largest.
+counters = Table(
+    "counters",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("value", Float, nullable=False),
 )
 
 # Append-only.
@@ -200,7 +212,7 @@ history = Table(
     Column("to_state", String(16), nullable=False),
     Column("at", Float, nullable=False),
     Column("run_id", String(128)),
-    Column("reason", String(64)),
+    Column("reason", CleanText),
     Index("history_document", "document_id", "id"),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from ingest.errors import ParseError
 from ingest.parse.result import Inspection
@@ -21,14 +22,14 @@ def inspect(path: str, key: str) -> Inspection:
     """Format, page count and title of a file; raises ParseError with a reason of the poison branch for what can't be read."""
     kind = sniff_file(path, key)
     _refuse(kind, key)
-    look: Callable[[str], Inspection] = load(_INSPECTORS[kind])
-    return look(path)
+    found: Inspection = load(_INSPECTORS[kind])(path)
+    return found
 
 
-def load(target: str) -> Callable[..., object] | Callable[..., Inspection]:
+def load(target: str) -> Callable[..., Any]:
     """The function that ``module:function`` names."""
     module, _, name = target.partition(":")
-    function: Callable[..., object] = getattr(import_module(module), name)
+    function: Callable[..., Any] = getattr(import_module(module), name)
     return function
 
 

@@ -1,0 +1,77 @@
+# A laptop stack without Docker, system Java or root: Python 3.11+ and make are enough.
+#   make up          OpenSearch, S3/SQS/DynamoDB (moto) and Ray on loopback; kept if already up
+#   make backfill    up, then index a set of sample documents (SOURCE=folder for your own, CORPUS=slice|full)
+#   make down        end the stack        make clean   also remove its data (downloads stay)
+#   make doctor      what this machine lacks            make check test bench
+# TORCH=cpu installs PyTorch without the CUDA libraries. OPENSEARCH_URL=… uses a node of your own; LEDGER=postgres, OPENSEARCH=3.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+TORCH ?= cuda
+CORPUS ?= slice
+SOURCE ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+UV := $(VENV)/bin/uv
+INSTALLED := $(VENV)/.installed-$(TORCH)
+
+# without cached bytecode every process of Ray compiles its libraries again
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help up down clean backfill test bench doctor check status
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+up: $(INSTALLED)
+	@$(PY) -m local up
+
+down:
+	@test ! -x $(PY) || $(PY) -m local down
+
+clean:
+	@test ! -x $(PY) || $(PY) -m local clean
+
+status:
+	@test ! -x $(PY) || $(PY) -m local status
+
+doctor: $(INSTALLED)
+	@$(PY) -m local doctor
+
+backfill: up
+	@source .local/env && \
+	  $(PY) -m local.corpus $(if $(SOURCE),--source "$(SOURCE)",--corpus $(CORPUS)) && \
+	  PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m jobs submit -- backfill --config local/config.yaml --report .local/report.json
+
+test: $(INSTALLED)
+	@$(PY) -m pytest tests
+
+bench: $(INSTALLED)
+	@$(PY) -m pytest tests/bench -o python_files='bench_*.py' -s
+
+check: $(INSTALLED)
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+# Everything by hash: uv itself with pip, the lock with uv, then this project without a build environment of its own.
+.venv: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml requirements/lock.txt requirements/uv.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 …")'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@$(if $(filter cpu,$(TORCH)),$(install_cpu),$(install_locked))
+	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@rm -f $(VENV)/.installed-*; touch $@
+
+install_locked = $(UV) pip install --quiet --python $(PY) --require-hashes -r requirements/lock.txt
+
+# PyTorch's CPU wheels have a version suffix and hashes of their own, so the lock cannot hold them: the rest comes from the
+# lock by hash, and PyTorch in the locked version from the index that uv knows for this backend.
+install_cpu = mkdir -p .local && \
+	  awk '/^[a-z0-9]/ {skip = /^(torch|triton|nvidia-|cuda-)/} !skip' requirements/lock.txt > .local/lock-without-torch.txt && \
+	  $(UV) pip install --quiet --python $(PY) --no-deps --require-hashes -r .local/lock-without-torch.txt && \
+	  $(UV) pip install --quiet --python $(PY) --torch-backend cpu "$$(sed -n 's/^\(torch==[^ ;]*\).*/\1/p' requirements/lock.txt)"

@@ -1,0 +1,122 @@
+"""Running headers and footers: what the top or bottom of many pages repeats, page numbers apart.
+
+They are told from text by place and repetition; a line with a number also by the number itself, which counts the pages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ingest.model import Block, Page
+
+_MIN_PAGES = 4  # below it a repeated line proves nothing
+_SHARE = 0.3  # of pages; found header and page number in 4 of 4 manuals (measured)
+_MARGIN, _NUMBER_MARGIN = 0.14, 0.25  # of the page's height, at the top and at the bottom
+_CHARS, _NUMBER_CHARS = 200, 12
+# A page number, alone or as 3/12, A-7, iv. A token that mixes words and numbers is an identifier that people search for.
+_NUMBER = re.compile(r"(?<!\S)[(\[–—-]?(?:[A-Z]{1,2}[-.])?\d+(?:[-–./]\d+)*[)\].,:–—-]?(?!\S)|(?<!\S)[ivxlc]+(?!\S)")
+_OF = re.compile(r"# ?(?:/|of|von|de|sur) ?#")
+
+
+class Furniture:
+    """What is furniture in these pages of one document."""
+
+    def __init__(self, pages: Sequence[Page]) -> None:
+        printed = [page for page in pages if page.height and page.blocks]
+        self._masks: frozenset[str] = frozenset()
+        self._has_numbers = False
+        self._offset: int | None = None
+        if len(printed) < _MIN_PAGES:
+            return
+        least = max(2.0, _SHARE * len(printed))
+        count = Counter(mask for page in printed for mask in set(_candidates(page)))
+        self._masks = frozenset(mask for mask, times in count.items() if times > least)
+        offsets = Counter(offset for page in printed for offset in set(self._offsets(page)))
+        self._offset = next((offset for offset, times in offsets.most_common(1) if times > least), None)
+        self._has_numbers = sum(any(self._numbers(page)) for page in printed) > least
+
+    def parts(self, page: Page) -> Iterator[tuple[Block, bool]]:
+        """Blocks of a page, each with whether it stands apart from the flow: hidden, or header or footer."""
+        numbers = self._numbers(page) if self._has_numbers else [False] * len(page.blocks)
+        for block, is_number in zip(page.blocks, numbers, strict=True):
+            if block.hidden or is_number:
+                yield block, True
+            elif self._masks and _in_margin(page, block, _MARGIN):
+                yield from self._split(block)
+            else:
+                yield block, False
+
+    def _split(self, block: Block) -> Iterator[tuple[Block, bool]]:
+        """A block as it is, or in two where its first or last line alone is furniture."""
+        head, _, after = block.text.partition("\n")
+        before, _, tail = block.text.rpartition("\n")
+        if self._is_repeated(block.text):
+            yield block, True
+        elif after and self._is_repeated(head):
+            yield replace(block, text=head), True
+            yield replace(block, text=after), False
+        elif before and self._is_repeated(tail):
+            yield replace(block, text=before), False
+            yield replace(block, text=tail), True
+        else:
+            yield block, False
+
+    def _is_repeated(self, text: str) -> bool:
+        return len(text) <= _CHARS and _mask(text) in self._masks
+
+    def _numbers(self, page: Page) -> list[bool]:
+        """For each block whether it is a page number, or a line that ends or begins with the number of this page."""
+        return [
+            self._is_outermost(page, block)
+            and (
+                (len(block.text) <= _NUMBER_CHARS and _mask(block.text) == "#")
+                or (self._offset is not None and self._offset in _differences(page, block))
+            )
+            for block in page.blocks
+        ]
+
+    def _offsets(self, page: Page) -> Iterator[int]:
+        """What lies between the printed numbers at the ends of a page and its place in the file."""
+        for block in page.blocks:
+            if differences := _differences(page, block):
+                yield from differences if self._is_outermost(page, block) else ()
+
+    def _is_outermost(self, page: Page, block: Block) -> bool:
+        """Whether a line in the margin has nothing but furniture above it, or below it, or beside it."""
+        if block.bbox is None or not _in_margin(page, block, _NUMBER_MARGIN) or "\n" in block.text:
+            return False
+        others = [
+            other.bbox
+            for other in page.blocks
+            if other is not block and other.bbox and not other.hidden and not self._is_repeated(other.text)
+        ]
+        top, bottom = block.bbox[1], block.bbox[3]
+        return all(bottom <= box[1] + 1 for box in others) or all(top >= box[3] - 1 for box in others)
+
+
+def _candidates(page: Page) -> Iterator[str]:
+    seen = [block for block in page.blocks if not block.hidden and _in_margin(page, block, _MARGIN)]
+    for block in seen[:2] + seen[-2:]:
+        lines = block.text.split("\n")
+        masks = {_mask(text) for text in (block.text, lines[0], lines[-1]) if text and len(text) <= _CHARS}
+        yield from masks - {"#"}
+
+
+def _differences(page: Page, block: Block) -> set[int]:
+    if len(block.text) > _CHARS or "\n" in block.text:
+        return set()
+    words = block.text.split()
+    return {int(word) - page.number for word in (words[0], words[-1]) if word.isdecimal() and len(word) <= 5}
+
+
+def _in_margin(page: Page, block: Block, margin: float) -> bool:
+    if not page.height or block.bbox is None:
+        return False
+    return block.bbox[1] < margin * page.height or block.bbox[3] > (1 - margin) * page.height
+
+
+def _mask(text: str) -> str:
+    return _OF.sub("#", " ".join(_NUMBER.sub("#", text).split()))

@@ -1,0 +1,45 @@
+"""The ledger: documents, segments, jobs and runs, in SQLite or PostgreSQL."""
+
+from ingest.state.ledger import Ledger
+from ingest.state.records import (
+    Admission,
+    Change,
+    ChunkTotals,
+    ConstructRecord,
+    Expected,
+    FailureRow,
+    Generation,
+    Pending,
+    Plan,
+    Planned,
+    Run,
+    SegmentCount,
+    SegmentRow,
+    Settled,
+    Settlement,
+    Slow,
+    UnknownShare,
+    Verified,
+)
+
+__all__ = [
+    "Admission",
+    "Change",
+    "ChunkTotals",
+    "ConstructRecord",
+    "Expected",
+    "FailureRow",
+    "Generation",
+    "Ledger",
+    "Pending",
+    "Plan",
+    "Planned",
+    "Run",
+    "SegmentCount",
+    "SegmentRow",
+    "Settled",
+    "Settlement",
+    "Slow",
+    "UnknownShare",
+    "Verified",
+]

@@ -1,0 +1,334 @@
+"""The ledger: what is true about every document version, in SQLite or PostgreSQL.
+
+Every verb is one transaction and may be repeated. States move strictly forward, guarded in the statement.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection, text
+
+from ingest.config import SourceConfig
+from ingest.model import ChunkFailure, Document, Failure, Fingerprints, ObjectVersion, State
+from ingest.state import admission, connect, fanin, generations, migrations, reports, settling, windows
+from ingest.state.moves import Move, Tx, ended, move
+from ingest.state.records import (
+    Admission,
+    Change,
+    ChunkTotals,
+    ConstructRecord,
+    Expected,
+    FailureRow,
+    Generation,
+    Pending,
+    Plan,
+    Planned,
+    Run,
+    SegmentCount,
+    SegmentRow,
+    Settled,
+    Settlement,
+    Slow,
+    UnknownShare,
+    Verified,
+)
+from ingest.state.tables import generations as generation_table
+from ingest.state.tables import runs
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Ledger:
+    """The engine's memory. Pickles as its url, so every process opens its own connections; safe for threads.
+
+    Raises StoreUnavailable, StoreRefused or StoreError, never an error of SQLAlchemy.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._engine = connect.open_engine(url)
+
+    def __reduce__(self) -> tuple[type[Ledger], tuple[str]]:
+        return Ledger, (self.url,)
+
+    def _read(self, work: Callable[[Connection], T]) -> T:
+        return connect.transact(self._engine, work, write=False)
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        return connect.transact(self._engine, work)
+
+    def _ask(self, generation: str, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._read(lambda connection: verb(Tx(connection, generation, time.time()), *args, **kwargs))
+
+    def _do(self, generation: str, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._write(lambda connection: verb(Tx(connection, generation, time.time()), *args, **kwargs))
+
+    def migrate(self) -> list[int]:
+        """Brings an empty or older database to the newest schema; the numbers of the steps applied."""
+        return self._write(lambda connection: migrations.migrate(connection, time.time()))
+
+    def ping(self) -> None:
+        """Returns when the database answers."""
+        self._read(lambda connection: connection.execute(text("SELECT 1")).scalar())
+
+    def close(self) -> None:
+        """Closes all connections; the next verb opens new ones."""
+        self._engine.dispose()
+
+    # ------------------------------------------------------------ runs
+
+    def start_run(self, run_id: str, verb: str, owner: str, config_fingerprint: str) -> None:
+        """Writes down that a run began; a repeat changes nothing."""
+        run = Run(run_id, verb, owner, "running", config_fingerprint, time.time(), None, None, "")
+        self._write(lambda connection: windows.start_run(connection, run))
+
+    def end_run(self, run_id: str, state: str, report: Mapping[str, Any] | None = None) -> None:
+        """Writes down how a run ended; a run that has ended keeps its end."""
+        values = {"state": state, "ended_at": time.time(), "report": None if report is None else dict(report)}
+        self._write(lambda connection: windows.end_run(connection, run_id, values))
+
+    def run(self, run_id: str) -> Run | None:
+        """One run, or None."""
+        return next(iter(self._read(lambda connection: windows.read_runs(connection, runs.c.run_id == run_id))), None)
+
+    def runs(self) -> list[Run]:
+        """All runs in the order in which they started."""
+        return self._read(windows.read_runs)
+
+    def live_runs(self) -> list[Run]:
+        """Runs without an end; one of them may have died."""
+        return self._read(lambda connection: windows.read_runs(connection, runs.c.ended_at.is_(None)))
+
+    def stop_run(self, run_id: str, reason: str) -> None:
+        """Asks a run to stop; the first reason stays."""
+        self._write(lambda connection: windows.stop_run(connection, run_id, reason))
+
+    def stop_reason(self, run_id: str) -> str:
+        """Why the run is to stop, or an empty string."""
+        found = self.run(run_id)
+        return found.stop_reason if found else ""
+
+    def add_stats(self, run_id: str, values: Mapping[str, float]) -> None:
+        """Adds counters to those of the run; names that start with ``peak.`` keep the largest."""
+        if values:
+            self._write(lambda connection: windows.add_stats(connection, run_id, values))
+
+    def stats(self, run_id: str) -> dict[str, float]:
+        """The counters of a run over all its processes."""
+        return self._read(lambda connection: windows.stats(connection, run_id))
+
+    def release_dead(self, is_alive: Callable[[str], bool], generation: str) -> int:
+        """How many jobs came back into the queue: those of ended and dead runs, and those whose lease ran out."""
+        dead = [run.run_id for run in self.live_runs() if not is_alive(run.owner)]
+        return self._do(generation, windows.release, dead)
+
+    def held_by_others(self, generation: str, run_id: str) -> dict[str, int]:
+        """Jobs in flight in other runs, by run."""
+        return self._ask(generation, windows.held_by_others, run_id)
+
+    # ------------------------------------------------------------ admit
+
+    def admit(self, generation: str, versions: Sequence[ObjectVersion], source: SourceConfig) -> Admission:
+        """Numbers and queues the versions of a page, all of a key together and newest first."""
+        return self._do(generation, admission.admit, versions, source)
+
+    def take(self, generation: str, run_id: str, limit: int, lease_s: float) -> list[Document]:
+        """Up to ``limit`` queued documents, large ones first; no two runs get the same."""
+        return self._do(generation, windows.take, run_id, limit, lease_s)
+
+    def queued(self, generation: str) -> int:
+        """Jobs in the queue."""
+        return self._ask(generation, windows.queued)
+
+    def requeue(self, generation: str, document_ids: Iterable[str], max_attempts: int) -> int:
+        """How many jobs that a window left unfinished are queued again; the others failed with ``chunks_missing``."""
+        return self._do(generation, windows.requeue, list(document_ids), max_attempts)
+
+    def reopen(self, generation: str, document_ids: Iterable[str], why: str) -> int:
+        """How many served documents are queued again because of ``why``."""
+        return self._do(generation, windows.reopen, list(document_ids), why)
+
+    def redrive(self, generation: str, document_ids: Collection[str]) -> int:
+        """How many failed, partial, unsupported or to be reviewed documents are queued again, failed segments open."""
+        return self._do(generation, windows.redrive, document_ids)
+
+    # ------------------------------------------------------------ triage and fan-in
+
+    def advance(self, generation: str, document_ids: Iterable[str], state: State) -> list[str]:
+        """Ids of the jobs that moved forward to ``state``; those there or further stay."""
+        return self._do(generation, move, list(document_ids), Move(state))
+
+    def plan(self, generation: str, parser: str, plans: Sequence[Plan]) -> None:
+        """Stores plans that are not there yet and moves their jobs to parsing."""
+        self._do(generation, fanin.plan, parser, plans)
+
+    def planned(self, parser: str, document_ids: Iterable[str]) -> dict[str, Planned]:
+        """The stored plans of these documents and how far they got."""
+        ids = list(document_ids)
+        return self._read(lambda connection: fanin.planned(connection, parser, ids))
+
+    def open_segments(self, parser: str, document_id: str) -> tuple[int, ...]:
+        """Segments that are not settled, or the closing one where all are."""
+        found = self.planned(parser, [document_id]).get(document_id)
+        return found.open_numbers if found else ()
+
+    def settle(self, generation: str, parser: str, settlements: Sequence[Settlement]) -> list[Settled]:
+        """The frozen ordinal of each settlement; the closing one moves its job to assembling."""
+        return self._do(generation, fanin.settle, parser, settlements)
+
+    def settled(self, parser: str, document_ids: Iterable[str]) -> dict[tuple[str, int], Settlement]:
+        """What was settled already of these documents, by (document_id, number)."""
+        ids = list(document_ids)
+        return self._read(lambda connection: fanin.settled(connection, parser, ids))
+
+    def segments(self, parser: str, document_id: str) -> list[SegmentRow]:
+        """All segments of a document, in order."""
+        found = self.planned(parser, [document_id]).get(document_id)
+        return list(found.rows) if found else []
+
+    # ------------------------------------------------------------ construct and index
+
+    def record_chunks(self, generation: str, *records: ConstructRecord) -> None:
+        """Writes down, by assignment, what construct made, and moves the jobs on."""
+        self._do(generation, settling.record_chunks, records)
+
+    def superseded(self, generation: str, document_ids: Iterable[str], all_versions: bool = False) -> set[str]:
+        """Those of these documents that must not be in the index any more."""
+        return self._ask(generation, settling.superseded, list(document_ids), all_versions)
+
+    def indexed(self, generation: str, document_ids: Iterable[str]) -> list[str]:
+        """Ids of the jobs that moved to indexing."""
+        return self.advance(generation, document_ids, State.INDEXING)
+
+    def bury(self, generation: str, failures: Sequence[ChunkFailure]) -> None:
+        """Stores dead letters; a chunk that is there already changes nothing."""
+        if failures:
+            self._do(generation, settling.bury, failures)
+
+    # ------------------------------------------------------------ ends
+
+    def end(self, generation: str, document_id: str, state: State, failure: Failure | None = None) -> bool:
+        """Whether the job came to this end now; a job that has an end keeps it."""
+        return bool(self.end_many(generation, [document_id], state, failure))
+
+    def end_many(
+        self, generation: str, document_ids: Iterable[str], state: State, failure: Failure | None = None
+    ) -> list[str]:
+        """Ids of the jobs that came to this end now; where the newest version can't be served, the older is stale."""
+        return self._do(generation, windows.end, list(document_ids), ended(state, failure))
+
+    def to_verify(self, generation: str, run_id: str, document_ids: Collection[str] | None = None) -> list[Pending]:
+        """Documents of the run (all, or of these) that wait to be counted."""
+        return self._ask(generation, settling.to_verify, run_id, document_ids)
+
+    def verified(self, generation: str, counts: Sequence[Verified]) -> dict[str, State]:
+        """The ends that the counts prove, by document; the others stay where they are."""
+        return self._do(generation, settling.verified, counts)
+
+    def older(self, generation: str, document_ids: Iterable[str]) -> list[Document]:
+        """Earlier versions that may hold chunks, of those of these documents that serve now."""
+        return self._ask(generation, settling.older, list(document_ids))
+
+    def to_delete(self, generation: str) -> list[Document]:
+        """Documents that may hold chunks although their key's newest revision is a delete marker."""
+        return self._ask(generation, settling.to_delete)
+
+    def retire(self, generation: str, document_ids: Collection[str], state: State) -> list[str]:
+        """Writes down that the chunks of these documents are deleted; ids of those that came to ``state`` now."""
+        return self._do(generation, settling.retire, document_ids, state)
+
+    def mark_stale(self, generation: str, document_ids: Iterable[str]) -> int:
+        """How many older versions were marked as serving in place of these, which can't."""
+        return self._do(generation, windows.mark_stale, list(document_ids))
+
+    def newest_revisions(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """The newest revision of each known (bucket, key)."""
+        return self._ask("", settling.newest_revisions, list(keys))
+
+    def access_changed(self, generation: str, limit: int) -> list[Document]:
+        """Documents whose chunks carry another tenant or other principals than they should."""
+        return self._ask(generation, settling.access_changed, limit)
+
+    def access_written(self, generation: str, documents: Sequence[Document]) -> None:
+        """Writes down that the chunks of these documents carry these tenants and principals."""
+        self._do(generation, settling.access_written, documents)
+
+    # ------------------------------------------------------------ generations
+
+    def generation(self, alias: str, fingerprints: Fingerprints) -> Generation | None:
+        """The newest generation of the alias that these components make, or None."""
+        return self._read(lambda connection: generations.find_generation(connection, alias, fingerprints))
+
+    def generations(self, alias: str) -> list[Generation]:
+        """All generations of an alias, newest first."""
+        here = generation_table.c.alias == alias
+        return self._read(lambda connection: generations.read_generations(connection, here))
+
+    def add_generation(self, generation: Generation) -> None:
+        """Writes a generation down; where it is known, only the uuid of its index changes."""
+        self._write(lambda connection: generations.add_generation(connection, generation, time.time()))
+
+    def set_generation_state(self, name: str, state: str) -> None:
+        """Assigns the state of a generation."""
+        self._write(lambda connection: generations.save(connection, name, {"state": state}))
+
+    def save_settings(self, name: str, settings: Mapping[str, Any] | None) -> None:
+        """Keeps the index settings to be restored; None forgets them."""
+        values = {"saved_settings": None if settings is None else dict(settings)}
+        self._write(lambda connection: generations.save(connection, name, values))
+
+    def saved_settings(self, name: str) -> dict[str, Any] | None:
+        """The index settings to be restored, or None."""
+        return self._read(lambda connection: generations.saved_settings(connection, name))
+
+    def canary(self, generation: str, vector: Sequence[float]) -> list[float]:
+        """The generation's canary vector: the first one that was given for it."""
+        return self._write(lambda connection: generations.canary(connection, generation, vector))
+
+    def forget_jobs(self, generation: str) -> int:
+        """How many jobs are queued again because the index is gone; no document holds a chunk any more."""
+        return self._do(generation, windows.forget)
+
+    # ------------------------------------------------------------ reports
+
+    def counts(self, generation: str, run_id: str | None = None) -> dict[State, int]:
+        """Jobs by state, of a run or of all."""
+        return self._ask(generation, reports.counts, run_id)
+
+    def segment_counts(self, generation: str, run_id: str | None = None) -> list[SegmentCount]:
+        """Segments by state and engine."""
+        return self._ask(generation, reports.segment_counts, run_id)
+
+    def failures(self, generation: str, run_id: str | None = None, limit: int = 100) -> list[FailureRow]:
+        """Failed documents, segments, pages and chunks, at most ``limit``."""
+        return self._ask(generation, reports.failures, run_id, limit)
+
+    def expected_chunks(self, generation: str) -> int:
+        """Chunks that the index should hold."""
+        return self._ask(generation, reports.expected_chunks)
+
+    def expected_documents(self, generation: str, after: str = "", limit: int = 1000) -> list[Expected]:
+        """The next ``limit`` documents that serve, ordered by id, behind ``after``."""
+        return self._ask(generation, reports.expected_documents, after, limit)
+
+    def chunk_totals(self, generation: str, run_id: str | None = None) -> ChunkTotals:
+        """Sums over the documents that have chunks."""
+        return self._ask(generation, reports.chunk_totals, run_id)
+
+    def slowest(self, generation: str, run_id: str | None = None, limit: int = 10) -> list[Slow]:
+        """The documents that took longest from admission to verification."""
+        return self._ask(generation, reports.slowest, run_id, limit)
+
+    def unknown_token_shares(
+        self, generation: str, run_id: str | None = None, above: float = 0.05
+    ) -> list[UnknownShare]:
+        """Documents of whose tokens more than ``above`` are unknown to the embedder, worst first."""
+        return self._ask(generation, reports.unknown_token_shares, run_id, above)
+
+    def history(self, document_id: str) -> list[Change]:
+        """All state changes of a document, oldest first."""
+        return self._ask("", reports.changes, document_id)

@@ -1,0 +1,209 @@
+"""Runs and their windows: which documents a run holds, and how they come back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, case, func, or_, select, update
+
+from ingest.failure import failure
+from ingest.model import Document, State
+from ingest.state.fanin import reopen_segments
+from ingest.state.moves import (
+    IN_FLIGHT,
+    SERVING,
+    Move,
+    Tx,
+    back_to_queue,
+    ended,
+    move,
+    read_documents,
+    slices,
+    upsert,
+)
+from ingest.state.records import Run
+from ingest.state.tables import counters, documents, generations, jobs, runs
+
+BROKEN = (State.FAILED, State.UNSUPPORTED, State.NEEDS_REVIEW)
+
+
+# ---------------------------------------------------------------- runs
+
+
+def start_run(connection: Connection, run: Run) -> None:
+    """Writes a run down; a repeat changes nothing."""
+    row = {
+        "run_id": run.run_id,
+        "verb": run.verb,
+        "owner": run.owner,
+        "state": run.state,
+        "config_fingerprint": run.config_fingerprint,
+        "started_at": run.started_at,
+    }
+    connection.execute(upsert(connection, "runs").on_conflict_do_nothing(index_elements=["run_id"]), [row])
+
+
+def end_run(connection: Connection, run_id: str, values: Mapping[str, Any]) -> None:
+    """Ends a run that has no end yet, or that another one took for dead."""
+    open_ = or_(runs.c.ended_at.is_(None), runs.c.state == "dead")
+    connection.execute(update(runs).where(runs.c.run_id == run_id, open_).values(dict(values)))
+
+
+def stop_run(connection: Connection, run_id: str, reason: str) -> None:
+    """Asks a run to stop; the first reason stays."""
+    here = (runs.c.run_id == run_id, runs.c.stop_reason.is_(None))
+    connection.execute(update(runs).where(*here).values(stop_reason=reason))
+
+
+def read_runs(connection: Connection, *where: Any) -> list[Run]:
+    """Runs in the order in which they started."""
+    rows = connection.execute(select(runs).where(*where).order_by(runs.c.started_at, runs.c.run_id))
+    return [
+        Run(
+            run_id=row.run_id,
+            verb=row.verb,
+            owner=row.owner,
+            state=row.state,
+            config_fingerprint=row.config_fingerprint,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            report=row.report,
+            stop_reason=row.stop_reason or "",
+        )
+        for row in rows
+    ]
+
+
+def add_stats(connection: Connection, run_id: str, values: Mapping[str, float]) -> None:
+    """Adds counters up and keeps peaks."""
+    if not values:
+        return
+    # In one order, so that two processes never wait for each other.
+    rows = [{"run_id": run_id, "name": name, "value": value} for name, value in sorted(values.items())]
+    store = upsert(connection, "counters")
+    mine, theirs = counters.c.value, store.excluded.value
+    larger = case((mine > theirs, mine), else_=theirs)
+    merged = case((counters.c.name.like("peak.%"), larger), else_=mine + theirs)
+    connection.execute(store.on_conflict_do_update(index_elements=["run_id", "name"], set_={"value": merged}), rows)
+
+
+def stats(connection: Connection, run_id: str) -> dict[str, float]:
+    """The counters of a run."""
+    query = select(counters.c.name, counters.c.value).where(counters.c.run_id == run_id)
+    return {row.name: row.value for row in connection.execute(query)}
+
+
+# ---------------------------------------------------------------- windows
+
+
+def take(tx: Tx, run_id: str, limit: int, lease_s: float) -> list[Document]:
+    """Up to ``limit`` queued documents, large ones first, now held by the run; no two runs get the same."""
+    query = (
+        select(jobs.c.document_id)
+        .where(jobs.c.generation == tx.generation, jobs.c.state == State.QUEUED)
+        .order_by(jobs.c.size.desc(), jobs.c.document_id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    chosen = tx.connection.execute(query).scalars().all()
+    held = Move(State.ADMITTED, {"run_id": run_id, "lease_until": tx.now + lease_s}, (State.QUEUED,))
+    return read_documents(tx, move(tx, chosen, held))
+
+
+def queued(tx: Tx) -> int:
+    """Jobs in the queue."""
+    query = select(func.count()).where(jobs.c.generation == tx.generation, jobs.c.state == State.QUEUED)
+    return tx.connection.execute(query).scalar_one()
+
+
+def requeue(tx: Tx, ids: Iterable[str], max_attempts: int) -> int:
+    """How many unfinished jobs went back into the queue; one that was tried ``max_attempts`` times fails instead."""
+    again: list[str] = []
+    for part in slices(ids):
+        here = (jobs.c.generation == tx.generation, jobs.c.document_id.in_(part), jobs.c.state.in_(IN_FLIGHT))
+        used_up = tx.connection.execute(select(jobs.c.document_id).where(*here, jobs.c.tries >= max_attempts))
+        end(tx, used_up.scalars().all(), ended(State.FAILED, failure("chunks_missing")))
+        again += back_to_queue(tx, part, IN_FLIGHT, "unfinished", tries=jobs.c.tries + 1)
+    return len(again)
+
+
+def release(tx: Tx, dead: Sequence[str]) -> int:
+    """Ends the runs that are dead; how many jobs came back from ended runs and from leases that ran out."""
+    for part in slices(dead):
+        here = (runs.c.run_id.in_(part), runs.c.ended_at.is_(None))
+        tx.connection.execute(update(runs).where(*here).values(state="dead", ended_at=tx.now))
+    live = select(runs.c.run_id).where(runs.c.ended_at.is_(None))
+    orphaned = or_(jobs.c.run_id.is_(None), jobs.c.run_id.not_in(live), jobs.c.lease_until < tx.now)
+    query = select(jobs.c.document_id).where(jobs.c.generation == tx.generation, jobs.c.state.in_(IN_FLIGHT), orphaned)
+    return len(back_to_queue(tx, tx.connection.execute(query).scalars().all(), IN_FLIGHT, "released"))
+
+
+def held_by_others(tx: Tx, run_id: str) -> dict[str, int]:
+    """Jobs in flight, by the other run that holds them."""
+    query = (
+        select(jobs.c.run_id, func.count().label("held"))
+        .where(jobs.c.generation == tx.generation, jobs.c.state.in_(IN_FLIGHT))
+        .where(jobs.c.run_id.is_not(None), jobs.c.run_id != run_id)
+        .group_by(jobs.c.run_id)
+    )
+    return {row.run_id: row.held for row in tx.connection.execute(query)}
+
+
+# ---------------------------------------------------------------- ends and ways back
+
+
+def end(tx: Tx, ids: Iterable[str], change: Move) -> list[str]:
+    """Moves to an end; where the newest version of a key can't be served, the one that serves is marked stale."""
+    moved = move(tx, ids, change)
+    if change.to in BROKEN:
+        mark_stale(tx, moved)
+    return moved
+
+
+def mark_stale(tx: Tx, ids: Iterable[str]) -> int:
+    """How many older versions still serve because these, the newest of their keys, can't."""
+    marked = 0
+    for part in slices(ids):
+        broken = (
+            select(jobs.c.key_hash)
+            .join(documents, documents.c.document_id == jobs.c.document_id)
+            .where(jobs.c.generation == tx.generation, jobs.c.document_id.in_(part))
+            .where(jobs.c.state.in_(BROKEN), documents.c.is_newest)
+        )
+        hashes = tx.connection.execute(broken).scalars().all()
+        here = (jobs.c.generation == tx.generation, jobs.c.key_hash.in_(hashes), jobs.c.document_id.not_in(part))
+        serves = (jobs.c.state.in_(SERVING), jobs.c.in_index, ~jobs.c.stale)
+        marked += tx.connection.execute(update(jobs).where(*here, *serves).values(stale=True)).rowcount
+    return marked
+
+
+def reopen(tx: Tx, ids: Iterable[str], why: str) -> int:
+    """How many served documents went back into the queue because of ``why``."""
+    return len(back_to_queue(tx, ids, SERVING, why))
+
+
+def redrive(tx: Tx, ids: Collection[str]) -> int:
+    """How many documents that ended with a failure went back into the queue, their failed segments open again."""
+    moved = back_to_queue(tx, ids, (*BROKEN, State.PARTIAL), "redriven")
+    reopen_segments(tx.connection, parser_of(tx), moved)
+    return len(moved)
+
+
+def forget(tx: Tx) -> int:
+    """How many jobs went back into the queue because the index is gone; none holds a chunk any more."""
+    gone = (State.SUPERSEDED, State.DELETED)
+    query = select(jobs.c.document_id).where(jobs.c.generation == tx.generation, jobs.c.state.not_in(gone))
+    left = tuple(state for state in State if state not in (State.QUEUED, *gone))
+    moved = back_to_queue(tx, tx.connection.execute(query).scalars().all(), left, "index gone")
+    blank = {
+        "in_index": False, "access_changed": False, "attempt": 1, "chunk_count": None, "unchanged": 0, "found": None,
+    }  # fmt: skip
+    tx.connection.execute(update(jobs).where(jobs.c.generation == tx.generation).values(blank))
+    return len(moved)
+
+
+def parser_of(tx: Tx) -> str:
+    """The parser fingerprint of the generation; empty where the ledger does not know it."""
+    query = select(generations.c.parser).where(generations.c.name == tx.generation)
+    return str(tx.connection.execute(query).scalar() or "")

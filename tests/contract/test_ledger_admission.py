@@ -1,0 +1,226 @@
+"""Admission: revisions, delete markers, what is queued and what is not."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ingest.config import SourceConfig
+from ingest.errors import StoreError
+from ingest.failure import failure
+from ingest.model import ObjectVersion, State
+from ingest.state import Admission, ConstructRecord, Ledger, Settlement, Verified
+from tests.ledger_steps import (
+    ALL,
+    GEN,
+    LATEST,
+    PARSER,
+    add_generation,
+    admitted,
+    constructed,
+    marker,
+    plan_of,
+    ready,
+    settle_all,
+    state_of,
+    version,
+)
+
+
+def revisions(ledger: Ledger, *versions: ObjectVersion) -> list[int]:
+    """Revisions as the pipeline sees them, of versions that can be taken."""
+    found = {document.document_id: document.revision for document in ledger.take(GEN, "look", 1000, 60)}
+    return [found[one.document_id] for one in versions]
+
+
+def newest(ledger: Ledger, key: str = "a.pdf") -> int | None:
+    return ledger.newest_revisions([("b", key)]).get(("b", key))
+
+
+@pytest.fixture(autouse=True)
+def _generation(ledger: Ledger) -> None:
+    add_generation(ledger)
+
+
+def test_first_listing_takes_only_the_newest_version(ledger: Ledger) -> None:
+    page = [version("a.pdf", 3), version("a.pdf", 2, latest=False), version("a.pdf", 1, latest=False)]
+    assert ledger.admit(GEN, page, LATEST) == Admission(new=1, older=2)
+    assert [(d.version, d.revision) for d in ledger.take(GEN, "run", 9, 60)] == [("v3", 1)]
+
+
+def test_first_listing_of_all_versions_numbers_the_oldest_one(ledger: Ledger) -> None:
+    page = [version("a.pdf", 3), version("a.pdf", 2, latest=False), version("a.pdf", 1, latest=False)]
+    assert ledger.admit(GEN, page, ALL) == Admission(new=3)
+    assert revisions(ledger, *page) == [3, 2, 1]
+
+
+def test_listing_again_changes_nothing(ledger: Ledger) -> None:
+    page = [version("a.pdf", 1), version("b.pdf", 1)]
+    ledger.admit(GEN, page, LATEST)
+    assert ledger.admit(GEN, page, LATEST) == Admission(known=2)
+    assert len(ledger.history(page[0].document_id)) == 1
+    assert ledger.queued(GEN) == 2
+
+
+def test_newer_version_gets_the_next_revision(ledger: Ledger) -> None:
+    ledger.admit(GEN, [version("a.pdf", 1)], LATEST)
+    assert ledger.admit(GEN, [version("a.pdf", 2), version("a.pdf", 1, latest=False)], LATEST).new == 1
+    assert newest(ledger) == 2
+
+
+def test_version_that_waits_is_superseded_by_a_newer_one(ledger: Ledger) -> None:
+    old = version("a.pdf", 1)
+    ledger.admit(GEN, [old], LATEST)
+    ledger.admit(GEN, [version("a.pdf", 2)], LATEST)
+    assert state_of(ledger, old.document_id) is State.SUPERSEDED
+    assert [d.version for d in ledger.take(GEN, "run", 9, 60)] == ["v2"]
+
+
+def test_late_news_of_an_older_version_is_ignored(ledger: Ledger) -> None:
+    ledger.admit(GEN, [version("a.pdf", 5)], LATEST)
+    assert ledger.admit(GEN, [version("a.pdf", 4)], LATEST) == Admission(older=1)
+    assert newest(ledger) == 1
+
+
+def test_older_version_found_later_stays_below_what_was_counted(ledger: Ledger) -> None:
+    new, old = version("a.pdf", 2), version("a.pdf", 1, latest=False)
+    ledger.admit(GEN, [new], LATEST)
+    assert ledger.admit(GEN, [new, old], ALL) == Admission(new=1, known=1)
+    assert revisions(ledger, new, old) == [1, 0]
+
+
+def test_listing_in_whole_seconds_is_not_older_than_an_event_in_the_same_second(ledger: Ledger) -> None:
+    ledger.admit(GEN, [version("a.pdf", 1, at=10.5)], LATEST)
+    assert ledger.admit(GEN, [version("a.pdf", 2, at=10.0)], LATEST).new == 1
+
+
+def test_events_in_one_second_are_ordered_by_their_milliseconds(ledger: Ledger) -> None:
+    ledger.admit(GEN, [version("a.pdf", 2, at=10.9)], LATEST)
+    assert ledger.admit(GEN, [version("a.pdf", 1, at=10.5)], LATEST).older == 1
+
+
+def test_delete_marker_is_a_revision_and_ends_what_is_under_way(ledger: Ledger) -> None:
+    (document,) = admitted(ledger, version("a.pdf", 1))
+    assert ledger.admit(GEN, [marker("a.pdf", 2), version("a.pdf", 1, latest=False)], LATEST) == Admission(
+        older=1, deleted=1
+    )
+    assert newest(ledger) == 2
+    assert state_of(ledger, document.document_id) is State.DELETED
+    assert ledger.superseded(GEN, [document.document_id]) == {document.document_id}
+    assert ledger.superseded(GEN, [document.document_id], all_versions=True) == {document.document_id}
+
+
+def test_served_document_under_a_delete_marker_is_to_be_deleted_until_it_was(ledger: Ledger) -> None:
+    documents = admitted(ledger, version("a.pdf", 1))
+    ready(ledger, documents)
+    ledger.admit(GEN, [marker("a.pdf", 2)], LATEST)
+    assert ledger.to_delete(GEN) == documents
+    ledger.retire(GEN, [documents[0].document_id], State.DELETED)
+    assert ledger.to_delete(GEN) == []
+    assert state_of(ledger, documents[0].document_id) is State.DELETED
+
+
+def test_document_deleted_in_flight_is_to_be_deleted_too(ledger: Ledger) -> None:
+    documents = admitted(ledger, version("a.pdf", 1))
+    constructed(ledger, documents[0].document_id, 3)
+    ledger.admit(GEN, [marker("a.pdf", 2)], LATEST)
+    assert [d.document_id for d in ledger.to_delete(GEN)] == [documents[0].document_id]
+
+
+def test_known_delete_marker_counts_as_known(ledger: Ledger) -> None:
+    ledger.admit(GEN, [marker("a.pdf", 2)], LATEST)
+    assert ledger.admit(GEN, [marker("a.pdf", 2)], LATEST) == Admission(known=1)
+    assert ledger.queued(GEN) == 0
+
+
+def test_upload_after_a_delete_marker_is_indexed(ledger: Ledger) -> None:
+    ledger.admit(GEN, [version("a.pdf", 1)], LATEST)
+    ledger.admit(GEN, [marker("a.pdf", 2)], LATEST)
+    assert ledger.admit(GEN, [version("a.pdf", 3)], LATEST).new == 1
+    assert newest(ledger) == 3
+
+
+def test_unversioned_object_that_comes_back_with_old_content_is_a_third_revision(ledger: Ledger) -> None:
+    def upload(etag: str, at: float) -> ObjectVersion:
+        return ObjectVersion("b", "a.pdf", "null", etag, 1, at)
+
+    ready(ledger, admitted(ledger, upload("A", 1)))
+    ledger.admit(GEN, [upload("B", 2)], LATEST)
+    newer = ledger.take(GEN, "run-1", 9, 60)
+    ready(ledger, newer)
+    ledger.retire(GEN, [d.document_id for d in ledger.older(GEN, [newer[0].document_id])], State.SUPERSEDED)
+    assert ledger.admit(GEN, [upload("A", 3)], LATEST) == Admission(retried=1)
+    (again,) = ledger.take(GEN, "run-1", 9, 60)
+    assert (again.version, again.revision, again.attempt) == ("null:A", 3, 2)
+
+
+def test_transient_end_is_tried_again_and_other_ends_stay(ledger: Ledger) -> None:
+    one, other = admitted(ledger, version("a.pdf", 1), version("b.pdf", 1))
+    ledger.end(GEN, one.document_id, State.FAILED, failure("source_unavailable"))
+    ledger.end(GEN, other.document_id, State.UNSUPPORTED, failure("truncated"))
+    page = [version("a.pdf", 1), version("b.pdf", 1)]
+    assert ledger.admit(GEN, page, LATEST) == Admission(known=1, retried=1)
+    assert [(d.document_id, d.attempt) for d in ledger.take(GEN, "run-2", 9, 60)] == [(one.document_id, 2)]
+
+
+def test_retry_opens_only_the_segments_whose_failure_was_transient(ledger: Ledger) -> None:
+    (document,) = admitted(ledger, version("a.pdf", 1))
+    name = document.document_id
+    ledger.plan(GEN, PARSER, [plan_of(name, 4)])
+    fates = [failure("source_unavailable"), None, failure("timeout"), None]
+    ledger.settle(GEN, PARSER, [Settlement(name, n, what, artifact=f"a/{n}") for n, what in enumerate(fates)])
+    constructed_chunks = 5
+    ledger.record_chunks(GEN, *[_record(name, constructed_chunks)])
+    assert ledger.verified(GEN, [Verified(name, constructed_chunks)]) == {name: State.PARTIAL}
+    assert ledger.admit(GEN, [version("a.pdf", 1)], LATEST).retried == 1
+    assert ledger.open_segments(PARSER, name) == (0,)
+    assert [row.ordinal for row in ledger.segments(PARSER, name)] == [None, 1, 2, 3]
+    (answer,) = ledger.settle(GEN, PARSER, [Settlement(name, 0, artifact="a/0")])
+    assert (answer.ordinal, answer.is_closer) == (4, True)
+
+
+def _record(name: str, chunks: int) -> ConstructRecord:
+    return ConstructRecord(name, chunks)
+
+
+def test_changed_principals_are_noted_for_chunks_that_carry_the_old_ones(ledger: Ledger) -> None:
+    ready(ledger, admitted(ledger, version("a.pdf", 1)))
+    closed = SourceConfig(bucket="b", tenant="t", principals=())
+    ledger.admit(GEN, [version("a.pdf", 1)], closed)
+    (document,) = ledger.access_changed(GEN, 10)
+    assert document.principals == ()
+    ledger.admit(GEN, [version("a.pdf", 1)], LATEST)
+    ledger.access_written(GEN, [document])
+    assert ledger.access_changed(GEN, 10)[0].principals == ("staff",), "what was written is outdated already"
+    ledger.access_written(GEN, ledger.access_changed(GEN, 10))
+    assert ledger.access_changed(GEN, 10) == []
+
+
+def test_unknown_generation_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(StoreError, match="not in the ledger"):
+        ledger.admit("other", [version("a.pdf", 1)], LATEST)
+
+
+def test_two_processes_that_admit_the_same_keys_agree(ledger: Ledger, ledger_url: str) -> None:
+    pages = [[version(f"{n}.pdf", number) for n in range(20)] for number in (1, 2, 3, 4)] * 2
+    ledgers = [Ledger(ledger_url) for _ in pages]
+    with ThreadPoolExecutor(len(pages)) as pool:
+        list(pool.map(lambda pair: pair[0].admit(GEN, pair[1], LATEST), zip(ledgers, pages, strict=True)))
+    for opened in ledgers:
+        opened.close()
+    taken = ledger.take(GEN, "run", 1000, 60)
+    assert sorted((d.key, d.version) for d in taken) == sorted((f"{n}.pdf", "v4") for n in range(20))
+    assert all(ledger.newest_revisions([("b", d.key)])["b", d.key] == d.revision for d in taken)
+
+
+def test_second_generation_admits_documents_that_the_first_one_knows(ledger: Ledger) -> None:
+    (document,) = admitted(ledger, version("a.pdf", 1))
+    ready(ledger, [document])
+    add_generation(ledger, "second")
+    assert ledger.admit("second", [version("a.pdf", 1)], LATEST).new == 1
+    ledger.take("second", "run-2", 9, 60)
+    (answer,) = ledger.settle("second", PARSER, [Settlement(document.document_id, 0)])
+    assert answer.is_closer
+    assert state_of(ledger, document.document_id, "second") is State.ASSEMBLING
+    assert settle_all(ledger, document.document_id, 1) == [answer]
