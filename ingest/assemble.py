@@ -1,7 +1,7 @@
 """Segments become one document: one text with exact offsets, its pages, and what is kept apart from the flow.
 
-Pure. Order of work: furniture of the pages is found, blocks become pieces of text (lines joined, hyphens resolved, NFKC),
-pieces are laid end to end. Nothing here walks a text character by character.
+Pure. Furniture of the pages is found, blocks become pieces of text (lines joined, hyphens resolved, NFKC), pieces are
+laid end to end. Nothing here walks a text character by character.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _has_break(text: str) -> bool:
 
 
 def _mend(match: re.Match[str], words: frozenset[str]) -> str:
-    """One word where the whole word is used elsewhere in the document; an option such as ``--dry-run`` stays as it is."""
+    """One word where the whole word is used elsewhere in the document; an option such as ``--dry-run`` stays."""
     before, head, sign, tail = match.groups()
     if before.startswith("-"):
         return f"{before}{head}{sign}{tail}"

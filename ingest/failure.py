@@ -39,7 +39,9 @@ REASONS: dict[str, Reason] = {
     # human: not served until a person looks
     "no_text": Reason(Branch.HUMAN, "No selectable text; probably a scan."),
     "no_ocr_engine": Reason(Branch.HUMAN, "No selectable text, and no OCR engine is installed."),
-    "unmapped_glyphs": Reason(Branch.HUMAN, "The font does not say which letters it draws; the text would be nonsense."),
+    "unmapped_glyphs": Reason(
+        Branch.HUMAN, "The font does not say which letters it draws; the text would be nonsense."
+    ),
     "garbled_text": Reason(Branch.HUMAN, "The text looks like nonsense."),
     "reversed_text": Reason(Branch.HUMAN, "Right-to-left text came out reversed."),
     # degrade: this unit is lost, its document goes on

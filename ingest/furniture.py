@@ -16,7 +16,7 @@ _MIN_PAGES = 4  # below it a repeated line proves nothing
 _SHARE = 0.3  # of pages; found header and page number in 4 of 4 manuals (measured)
 _MARGIN, _NUMBER_MARGIN = 0.14, 0.25  # of the page's height, at the top and at the bottom
 _CHARS, _NUMBER_CHARS = 200, 12
-# A page number, alone or as 3/12, A-7, iv. A token that mixes words and numbers is an identifier that people search for.
+# A page number, alone or as 3/12, A-7, iv. A token of words and numbers is an identifier that people search for.
 _NUMBER = re.compile(r"(?<!\S)[(\[–—-]?(?:[A-Z]{1,2}[-.])?\d+(?:[-–./]\d+)*[)\].,:–—-]?(?!\S)|(?<!\S)[ivxlc]+(?!\S)")
 _OF = re.compile(r"# ?(?:/|of|von|de|sur) ?#")
 
@@ -28,14 +28,15 @@ class Furniture:
         printed = [page for page in pages if page.height and page.blocks]
         self._masks: frozenset[str] = frozenset()
         self._has_numbers = False
-        self._offset: int | None = None
+        # The printed number less the page's place in the file, and the side of the page it stands on.
+        self._number: tuple[int, str] | None = None
         if len(printed) < _MIN_PAGES:
             return
         least = max(2.0, _SHARE * len(printed))
         count = Counter(mask for page in printed for mask in set(_candidates(page)))
         self._masks = frozenset(mask for mask, times in count.items() if times > least)
-        offsets = Counter(offset for page in printed for offset in set(self._offsets(page)))
-        self._offset = next((offset for offset, times in offsets.most_common(1) if times > least), None)
+        numbers = Counter(number for page in printed for number in set(self._printed_numbers(page)))
+        self._number = next((number for number, times in numbers.most_common(1) if times > least), None)
         self._has_numbers = sum(any(self._numbers(page)) for page in printed) > least
 
     def parts(self, page: Page) -> Iterator[tuple[Block, bool]]:
@@ -53,33 +54,33 @@ class Furniture:
         """A block as it is, or in two where its first or last line alone is furniture."""
         head, _, after = block.text.partition("\n")
         before, _, tail = block.text.rpartition("\n")
-        if self._is_repeated(block.text):
-            yield block, True
-        elif after and self._is_repeated(head):
+        if self._is_repeated(block) or block.kind == "heading" or not after:
+            yield block, self._is_repeated(block)
+        elif self._is_repeated(replace(block, text=head)):
             yield replace(block, text=head), True
             yield replace(block, text=after), False
-        elif before and self._is_repeated(tail):
+        elif self._is_repeated(replace(block, text=tail)):
             yield replace(block, text=before), False
             yield replace(block, text=tail), True
         else:
             yield block, False
 
-    def _is_repeated(self, text: str) -> bool:
-        return len(text) <= _CHARS and _mask(text) in self._masks
+    def _is_repeated(self, block: Block) -> bool:
+        return len(block.text) <= _CHARS and _mask(block) in self._masks
 
     def _numbers(self, page: Page) -> list[bool]:
         """For each block whether it is a page number, or a line that ends or begins with the number of this page."""
         return [
             self._is_outermost(page, block)
             and (
-                (len(block.text) <= _NUMBER_CHARS and _mask(block.text) == "#")
-                or (self._offset is not None and self._offset in _differences(page, block))
+                (len(block.text) <= _NUMBER_CHARS and _mask(block) == "#")
+                or (self._number is not None and self._number in _differences(page, block))
             )
             for block in page.blocks
         ]
 
-    def _offsets(self, page: Page) -> Iterator[int]:
-        """What lies between the printed numbers at the ends of a page and its place in the file."""
+    def _printed_numbers(self, page: Page) -> Iterator[tuple[int, str]]:
+        """The numbers at the ends of a page, each less the page's place in the file, with the side."""
         for block in page.blocks:
             if differences := _differences(page, block):
                 yield from differences if self._is_outermost(page, block) else ()
@@ -91,7 +92,7 @@ class Furniture:
         others = [
             other.bbox
             for other in page.blocks
-            if other is not block and other.bbox and not other.hidden and not self._is_repeated(other.text)
+            if other is not block and other.bbox and not other.hidden and not self._is_repeated(other)
         ]
         top, bottom = block.bbox[1], block.bbox[3]
         return all(bottom <= box[1] + 1 for box in others) or all(top >= box[3] - 1 for box in others)
@@ -101,15 +102,17 @@ def _candidates(page: Page) -> Iterator[str]:
     seen = [block for block in page.blocks if not block.hidden and _in_margin(page, block, _MARGIN)]
     for block in seen[:2] + seen[-2:]:
         lines = block.text.split("\n")
-        masks = {_mask(text) for text in (block.text, lines[0], lines[-1]) if text and len(text) <= _CHARS}
-        yield from masks - {"#"}
+        texts = {block.text} if block.kind == "heading" else {block.text, lines[0], lines[-1]}
+        yield from {_mask(replace(block, text=text)) for text in texts if text and len(text) <= _CHARS} - {"#"}
 
 
-def _differences(page: Page, block: Block) -> set[int]:
-    if len(block.text) > _CHARS or "\n" in block.text:
+def _differences(page: Page, block: Block) -> set[tuple[int, str]]:
+    if block.kind == "heading" or len(block.text) > _CHARS or "\n" in block.text or block.bbox is None:
         return set()
     words = block.text.split()
-    return {int(word) - page.number for word in (words[0], words[-1]) if word.isdecimal() and len(word) <= 5}
+    side = "top" if block.bbox[1] < page.height / 2 else "bottom"
+    ends = (words[0], words[-1]) if words else ()
+    return {(int(word) - page.number, side) for word in ends if word.isdecimal() and len(word) <= 5}
 
 
 def _in_margin(page: Page, block: Block, margin: float) -> bool:
@@ -118,5 +121,7 @@ def _in_margin(page: Page, block: Block, margin: float) -> bool:
     return block.bbox[1] < margin * page.height or block.bbox[3] > (1 - margin) * page.height
 
 
-def _mask(text: str) -> str:
-    return _OF.sub("#", " ".join(_NUMBER.sub("#", text).split()))
+def _mask(block: Block) -> str:
+    """What a text has in common from page to page; ``Report 12`` in large type is a heading and no header."""
+    masked = _OF.sub("#", " ".join(_NUMBER.sub("#", block.text).split()))
+    return masked if block.kind != "heading" or masked == "#" else " ".join(block.text.split())

@@ -20,14 +20,14 @@ _SCRIPTS = (
     ("latin", re.compile("[a-zA-Z\u00c0-\u024f]")),
 )
 _PERSIAN, _ARABIC = re.compile("[پچژگیک]"), re.compile("[ةيكىأإ]")
-_LATIN_WORD = re.compile(r"[a-zà-ÿß]+")
+_LATIN_WORD = re.compile(r"[a-zà-ÿß]{2,}")  # one letter alone is a formula as often as a word
 _COMMON = {
     "en": "the of and to in is that for it with as are this be on by or an from not which",
     "de": "der die das und ist nicht mit ein eine den von zu im auf für werden sich dem auch als",
     "fr": "le la les des et est une dans pour que qui sur pas par avec du au ce sont plus",
     "es": "el la los las y es una en por que con para del se no como su al más lo",
-    "it": "il la di che e un una per è non con del della sono si gli le nel come anche",
-    "pt": "o a os as e é uma em por que com para do da não se como mais dos ao",
+    "it": "il la di che un una per non con del della sono si gli le nel come anche",
+    "pt": "os as uma em por que com para do da não se como mais dos ao",
     "nl": "de het een en van is niet dat op te zijn voor met die aan er door wordt ook bij",
 }
 _COMMON_SETS = {language: frozenset(words.split()) for language, words in _COMMON.items()}

@@ -21,7 +21,12 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields = getattr(record, "fields", {})
-        row = {"ts": round(record.created, 3), "level": record.levelname.lower(), "event": record.getMessage(), **fields}
+        row = {
+            "ts": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **fields,
+        }
         if record.exc_info:
             row["traceback"] = self.formatException(record.exc_info)
         return json.dumps(row, default=str, ensure_ascii=False)

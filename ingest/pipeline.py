@@ -5,9 +5,11 @@ The only file that imports ray.data. What flows are references and chunks; what 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +20,7 @@ from ray.data import ActorPoolStrategy, DataContext
 from ingest import rows
 from ingest.config import Config
 from ingest.index.sink import Sink
-from ingest.index.throttle import shared_throttle
+from ingest.index.throttle import Gate, Signal, Throttle
 from ingest.model import Document, Receipt, State
 from ingest.progress import Ticker
 from ingest.source import s3
@@ -59,7 +61,7 @@ def spine(run: Run, documents: Sequence[Document]) -> Iterator[list[Receipt]]:
     receipts = (
         chunks.repartition(target_num_rows_per_block=config.embed.batch * config.embed.calls_per_task, strict=True)
         .map_batches(Embed, fn_constructor_args=(run,), **pool(config.embed, batch_size=config.embed.batch))
-        .map_batches(Index, fn_constructor_args=(run, shared_throttle(config.index)), **pool(config.index))
+        .map_batches(Index, fn_constructor_args=(run, shared_gate(config)), **pool(config.index))
     )
     for table in receipts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
         yield rows.receipts(table)
@@ -83,11 +85,35 @@ def pool(section: Any, batch_size: int | None = None) -> dict[str, Any]:
     return {"compute": strategy, "batch_size": batch_size, "batch_format": "pyarrow", **resources}
 
 
+def shared_gate(config: Config) -> Callable[[], Gate]:
+    """What gives an index actor its gate: with several actors the one window lives in an actor of its own."""
+    if config.index.actors == 1:
+        return partial(Throttle, config.index.in_flight)
+    window = ray.remote(num_cpus=0, max_restarts=-1)(Throttle).remote(config.index.in_flight)
+    return partial(RemoteGate, window)
+
+
+class RemoteGate:
+    """The window of all index actors, asked over Ray."""
+
+    def __init__(self, window: Any) -> None:
+        self._window = window
+
+    def acquire(self) -> int:
+        """See Gate."""
+        return int(ray.get(self._window.acquire.remote()))
+
+    def release(self, token: int, signal: Signal) -> bool:
+        """See Gate."""
+        return bool(ray.get(self._window.release.remote(token, signal)))
+
+
 def _prepare(config: Config) -> None:
     context = DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_no_progress_timeout_s = config.run.no_progress_s
-    config.check_cluster(ray.cluster_resources().get("CPU", 0))
+    resources: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    config.check_cluster(resources.get("CPU", 0))
 
 
 def start_ray(num_cpus: int = 0) -> None:
@@ -100,12 +126,12 @@ def start_ray(num_cpus: int = 0) -> None:
     if ray.is_initialized():
         return
     if address:
-        ray.init(logging_level="warning")
+        ray.init(logging_level=logging.WARNING)
     else:
         ray.init(
             address="local",
             num_cpus=num_cpus or max(2, os.cpu_count() or 2),
             include_dashboard=False,
             object_store_memory=512 << 20,
-            logging_level="warning",
+            logging_level=logging.WARNING,
         )

@@ -8,10 +8,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from ingest.chunk import Tokenizer, check_budget
 from ingest.config import Config
-from ingest.embed import describe_embedder, open_embedder
-from ingest.errors import IngestError, PreflightError
+from ingest.embed import describe_embedder, open_embedder, resolve_model
+from ingest.errors import ConfigError, IngestError, PreflightError
 from ingest.index import preflight as index_checks
+from ingest.index.client import connect
 from ingest.source import s3
 from ingest.state import Ledger
 
@@ -49,17 +51,18 @@ def thorough(config: Config) -> Iterator[Check]:
 
 
 def _index(config: Config, with_model: bool) -> Iterator[Check]:
-    try:
-        dimension = describe_embedder(config.embed).dimension if with_model else 0
-        for found in index_checks.checks(config.index, dimension):
-            yield Check(found.name, found.ok, found.detail)
-    except IngestError as error:
-        yield Check("index", False, str(error))
+    if not with_model:  # its dimension is asked for
+        return
+    dimension = describe_embedder(config.embed).dimension
+    for found in index_checks.checks(connect(config.index), config.index, dimension):
+        yield Check(found.name, found.is_ok, found.sentence)
 
 
 def _ask(name: str, question: Callable[[], str]) -> Check:
     try:
         return Check(name, True, question())
+    except ConfigError:
+        raise
     except (IngestError, ClientError, BotoCoreError) as error:
         return Check(name, False, str(error))
 
@@ -90,12 +93,8 @@ def _ledger(config: Config) -> str:
 
 def _described(config: Config) -> str:
     found = describe_embedder(config.embed)
-    limit = found.max_tokens - found.special_tokens
-    if config.chunk.size > limit:
-        raise PreflightError(
-            f"chunk.size is {config.chunk.size} and {config.embed.model} reads {limit} tokens besides its special ones: "
-            f"the tail of a chunk would never be embedded; set chunk.size to {limit} or less"
-        )
+    tokenizer = Tokenizer.load(resolve_model(config.embed))
+    check_budget(config.chunk, tokenizer, found.max_tokens, config.embed.passage_prefix)
     return f"{found.model}, {found.dimension} dimensions, {found.max_tokens} tokens, {found.backend} {found.dtype}"
 
 

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,12 +14,19 @@ from ingest.model import State
 from ingest.observe import duration
 from ingest.runs import config_fingerprint
 from ingest.stages import Run
-from ingest.state import Ledger
+from ingest.state import FailureRow, Ledger, SegmentCount
 
 FAILURES_SHOWN = 1000  # in the JSON; the ledger has them all
 UNKNOWN_SHARE = 0.05  # above it the model does not know the document's language
 STAGES = ("triage", "parse", "construct", "embed", "index", "verify")
-UNITS = {"triage": "documents", "parse": "pages", "construct": "chunks", "embed": "chunks", "index": "chunks", "verify": "documents"}
+UNITS = {
+    "triage": "documents",
+    "parse": "pages",
+    "construct": "chunks",
+    "embed": "chunks",
+    "index": "chunks",
+    "verify": "documents",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,7 @@ class Report:
     stages: dict[str, dict[str, float]]
     throttle: dict[str, int]
     peaks: dict[str, float]
+    blocks: dict[str, int]
     skipped: dict[str, int]
     slowest: list[dict[str, Any]] = field(default_factory=list)
     failures: list[dict[str, Any]] = field(default_factory=list)
@@ -70,7 +78,7 @@ def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float) 
         wall_s=round(wall, 1),
         documents=states,
         documents_touched=sum(touched.values()),
-        segments=ledger.segment_counts(run.generation),
+        segments=_segments(ledger.segment_counts(run.generation)),
         pages=int(stats.get("parse.pages", 0)),
         chunks=_chunks(ledger.expected_chunks(run.generation), stats),
         embed_calls={kind: int(stats.get(f"embed.calls_{kind}", 0)) for kind in ("full", "short", "failed")},
@@ -80,6 +88,7 @@ def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float) 
             "window_peak": int(stats.get("peak.index.window", 0)),
             "index_in_flight_peak": int(stats.get("peak.index.in_flight", 0)),
             "index_in_flight_allowed": run.config.index.in_flight,
+            "embed_in_flight_peak": int(stats.get("peak.embed.in_flight", 0)),
             "embed_in_flight_allowed": run.config.embed.in_flight,
         },
         peaks={
@@ -87,9 +96,12 @@ def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float) 
             "driver_rss_mb": _rss_mb(),
             "object_store_mb": round(stats.get("peak.object_store_mb", 0.0), 1),
         },
+        blocks={
+            name.removeprefix("blocks."): int(value) for name, value in stats.items() if name.startswith("blocks.")
+        },
         skipped={reason: number for reason, number in skipped.items() if number},
-        slowest=ledger.slowest(run.generation, run.run_id, 10),
-        failures=ledger.failures(run.generation, None, FAILURES_SHOWN),
+        slowest=[asdict(row) for row in ledger.slowest(run.generation, run.run_id, 10)],
+        failures=[_failure(row) for row in ledger.failures(run.generation, None, FAILURES_SHOWN)],
         warnings=list(_warnings(run, ledger)),
         exit_code=exit_code(states),
     )
@@ -106,6 +118,18 @@ def outcome(states: Mapping[str, int]) -> str:
 def exit_code(states: Mapping[str, int]) -> int:
     """0 everything served, 3 some of it, 4 nothing of it."""
     return {"ready": 0, "partial": 3, "failed": 4}[outcome(states)]
+
+
+def _segments(counts: Sequence[SegmentCount]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for row in counts:
+        found.setdefault(row.engine or "none", {})[row.state] = row.segments
+    return found
+
+
+def _failure(row: FailureRow) -> dict[str, Any]:
+    flat = asdict(row)
+    return {**flat, **flat.pop("failure")}
 
 
 def _chunks(expected: int, stats: Mapping[str, float]) -> dict[str, int]:
@@ -143,7 +167,7 @@ def _rss_mb() -> float:
 def _warnings(run: Run, ledger: Ledger) -> Iterator[str]:
     unknown = ledger.unknown_token_shares(run.generation, above=UNKNOWN_SHARE)
     if unknown:
-        worst = ", ".join(f"{row['key']} ({row['share']:.0%})" for row in unknown[:3])
+        worst = ", ".join(f"{row.key} ({row.share:.0%})" for row in unknown[:3])
         yield (
             f"{len(unknown)} documents have more than {UNKNOWN_SHARE:.0%} of their tokens unknown to {run.config.embed.model}: "
             f"the model does not know their language and search will not find them well, e.g. {worst}"
@@ -172,11 +196,11 @@ def _lines(r: Report) -> Iterator[str]:
     yield f"  embed calls {_pairs(r.embed_calls)};  bulk items {_pairs(r.bulk_items) or 'none'}"
     yield (
         f"  in flight   index {r.throttle['index_in_flight_peak']} of {r.throttle['index_in_flight_allowed']} at most, "
-        f"embed {r.throttle['embed_in_flight_allowed']} allowed; throttle window peaked at {r.throttle['window_peak']}"
+        f"embed {r.throttle['embed_in_flight_peak']} of {r.throttle['embed_in_flight_allowed']}; throttle window peaked at {r.throttle['window_peak']}"
     )
     yield f"  peaks       {', '.join(f'{name} {value:g}' for name, value in r.peaks.items())}"
     yield from _stage_lines(r)
-    yield from _list("slowest", [f"{row['seconds']:7.1f} s  {row['chunks']:6,} chunks  {row['key']}" for row in r.slowest])
+    yield from _list("slowest", [f"{row['seconds']:7.1f} s  {row['key']}" for row in r.slowest])
     yield from _list("failures", list(_failure_lines(r)))
     if r.skipped:
         yield f"  skipped     {_pairs(r.skipped)}"
@@ -204,7 +228,10 @@ def _failure_lines(r: Report) -> Iterator[str]:
 
 
 def _where(row: Mapping[str, Any]) -> str:
-    return f" {row['unit']}" if row.get("unit") else ""
+    if row["unit"] == "document":
+        return ""
+    pages = f"{row['page_from']}" if row["page_from"] == row["page_to"] else f"{row['page_from']}-{row['page_to']}"
+    return f" chunk {row['chunk_id'][:12]}" if row["unit"] == "chunk" else f" pages {pages}"
 
 
 def _list(title: str, lines: list[str]) -> Iterator[str]:

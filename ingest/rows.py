@@ -100,9 +100,18 @@ def segments(table: pa.Table) -> list[Segment]:
     return [Segment(document=_document(row), **{name: row[name] for name in own}) for row in table.to_pylist()]
 
 
-_CHUNK_FIELDS = (
-    "start end text page_from page_to headings header tokens unknown_tokens parent_id".split()
-)  # of Chunk, named alike in both
+_CHUNK_FIELDS = [
+    "start",
+    "end",
+    "text",
+    "page_from",
+    "page_to",
+    "headings",
+    "header",
+    "tokens",
+    "unknown_tokens",
+    "parent_id",
+]  # of Chunk, named alike in both
 
 
 def chunks_to_table(chunks: Iterable[IndexChunk]) -> pa.Table:

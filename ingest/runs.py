@@ -22,7 +22,7 @@ from ingest.index.mapping import index_body, mapping_fingerprint
 from ingest.index.sink import IndexSink, open_sink
 from ingest.index.throttle import Throttle
 from ingest.model import Fingerprints, fingerprint
-from ingest.parse.sandbox import parser_fingerprint
+from ingest.parse import parser_fingerprint
 from ingest.stages import Run
 from ingest.state import Generation, Ledger
 
@@ -43,7 +43,7 @@ def fingerprints_of(config: Config) -> Fingerprints:
     """The fingerprints of everything that decides what the index holds; loads no weights."""
     embedder = describe_embedder(config.embed)
     return Fingerprints(
-        parser=parser_fingerprint(config.segments.pages),
+        parser=parser_fingerprint(config.parse),
         chunker=chunker_fingerprint(config.chunk, embedder.tokenizer),
         embedder=embedder.fingerprint,
         mapping=mapping_fingerprint(config.index, embedder.dimension),
@@ -61,7 +61,7 @@ def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger
         fingerprints = fingerprints_of(config)
         generation = ensure_generation(config, ledger, fingerprints)
         run = Run(run_id, config, generation.name, fingerprints)
-        sink = open_sink(config.index, generation.name, Throttle(1), generation.index_uuid)
+        sink = open_sink(config.index, generation.name, Throttle(1), generation.uuid)
         ledger.release_dead(is_alive, generation.name)
         reopen_short(run, ledger, sink)
         with bulk_settings(config, ledger, generation.name):
@@ -80,17 +80,16 @@ def ensure_generation(config: Config, ledger: Ledger, fingerprints: Fingerprints
     cluster = connect(config.index)
     generations.serving(cluster, config.index.alias)  # refuses an ambiguous or taken name before anything is made
     known = ledger.generation(config.index.alias, fingerprints)
-    if known and generations.exists(cluster, known.name, known.index_uuid):
+    if known and generations.exists(cluster, known.name, known.uuid):
         return known
     name = known.name if known else _new_name(config)
     uuid = _create(cluster, config, name, fingerprints)
     if known:
         observe.event("generation.rebuilt", level=logging.WARNING, index=name, why="the index was gone or replaced")
         ledger.forget_jobs(name)
-    ledger.add_generation(name, config.index.alias, fingerprints, uuid)
+    generation = Generation(name, config.index.alias, fingerprints, uuid)
+    ledger.add_generation(generation)
     generations.ensure_alias(cluster, config.index.alias, name)
-    generation = ledger.generation(config.index.alias, fingerprints)
-    assert generation is not None
     return generation
 
 

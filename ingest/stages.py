@@ -24,8 +24,8 @@ from ingest.chunk import chunk as cut
 from ingest.chunk.context import embed_text
 from ingest.chunk.tokens import Tokenizer
 from ingest.config import Config
-from ingest.embed import check_canary, open_embedder, resolve_model
-from ingest.errors import IngestError, ParseError, PreflightError, SourceError, StoreRefused
+from ingest.embed import canary_vector, check_canary, checked, open_embedder, resolve_model
+from ingest.errors import IngestError, ParseError, PreflightError, StoreRefused
 from ingest.index.bulk import Outcome, Written
 from ingest.index.mapping import WriteMeta
 from ingest.index.sink import open_sink
@@ -48,8 +48,8 @@ from ingest.model import (
 from ingest.parse.sandbox import Sandbox
 from ingest.source import s3
 from ingest.source.fetch import VersionCache
-from ingest.state import ConstructRecord, Ledger, Plan, Settlement
-from ingest.triage import plan
+from ingest.state import ConstructRecord, Ledger, Plan, Planned, SegmentRow, Settlement
+from ingest.triage import lane, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +83,17 @@ class Triage:
         documents = rows.documents(table)
         with self._stats.timed("triage"):
             self._plan_new(documents)
-            segments = [segment for document in documents for segment in self._open_segments(document)]
+            segments = list(self._open_segments(documents))
         self._stats.add("triage.documents", len(documents))
         hand_over(self._ledger, self._run, self._stats)
         return rows.segments_to_table(segments)
 
     def _plan_new(self, documents: Sequence[Document]) -> None:
         self._ledger.advance(self._run.generation, [d.document_id for d in documents], State.TRIAGING)
-        known = self._ledger.planned(self._run.fingerprints.parser, [d.document_id for d in documents])
-        fresh = [self._inspect(document) for document in documents if document.document_id not in known]
-        self._ledger.plan(self._run.generation, self._run.fingerprints.parser, [p for p in fresh if p])
+        parser = self._run.fingerprints.parser
+        known = self._ledger.planned(parser, [d.document_id for d in documents])
+        plans = [_plan_of(known[d.document_id]) if d.document_id in known else self._inspect(d) for d in documents]
+        self._ledger.plan(self._run.generation, parser, [p for p in plans if p])
 
     def _inspect(self, document: Document) -> Plan | None:
         try:
@@ -105,17 +106,22 @@ class Triage:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this document's fate, not the run's
             end_document(self._ledger, self._run, document, failure.classify(error))
             return None
-        ranges = plan(found, self._run.config.segments.pages)
-        return Plan(document.document_id, found.format, found.lane, found.pages, found.title, ranges)
+        ranges = plan(found.pages, self._run.config.segments.pages)
+        self._stats.add("triage.pages", found.pages)
+        return Plan(document.document_id, found.format, lane(found.format), found.pages, ranges, found.title)
 
-    def _open_segments(self, document: Document) -> Iterator[Segment]:
-        parser = self._run.fingerprints.parser
-        planned = self._ledger.planned(parser, [document.document_id]).get(document.document_id)
-        if planned is None:
-            return
-        for number in self._ledger.open_segments(parser, document.document_id):
-            low, high = planned.segments[number]
-            yield Segment(document, number, len(planned.segments), low, high, planned.format, planned.lane)
+    def _open_segments(self, documents: Sequence[Document]) -> Iterator[Segment]:
+        planned = self._ledger.planned(self._run.fingerprints.parser, [d.document_id for d in documents])
+        for document in documents:
+            if found := planned.get(document.document_id):
+                for number in found.open_numbers:
+                    yield Segment(
+                        document, number, len(found.segments), *found.segments[number], found.format, found.lane
+                    )
+
+
+def _plan_of(known: Planned) -> Plan:
+    return Plan(known.document_id, known.format, known.lane, known.pages, known.segments, known.title)
 
 
 class Parse:
@@ -146,9 +152,7 @@ class Parse:
         """Documents whose last segment is among these, in their order."""
         parser = self._run.fingerprints.parser
         done = self._ledger.settled(parser, [s.document.document_id for s in segments])
-        settlements = [
-            done.get((s.document.document_id, s.number)) or self._parse(s) for s in segments
-        ]
+        settlements = [done.get((s.document.document_id, s.number)) or self._parse(s) for s in segments]
         answers = self._ledger.settle(self._run.generation, parser, settlements)
         closers = {(a.document_id, a.number) for a in answers if a.is_closer}
         return [s.document for s in segments if (s.document.document_id, s.number) in closers]
@@ -159,7 +163,9 @@ class Parse:
             parsed = self._read(segment)
             artifact = self._artifacts.put(parsed)
         except Exception as error:  # noqa: BLE001 - recorded as the segment's fate
-            observe.event("parse.segment_failed", level=logging.WARNING, key=document.key, segment=number, error=str(error))
+            observe.event(
+                "parse.segment_failed", level=logging.WARNING, key=document.key, segment=number, error=str(error)
+            )
             self._stats.add("parse.segments_failed")
             return Settlement(document.document_id, number, failure=failure.classify(error))
         self._stats.add("parse.segments")
@@ -248,6 +254,7 @@ class Construct:
     def _record(self, document: Document, items: Sequence[IndexChunk], unchanged: int, language: str) -> None:
         self._stats.add("construct.documents")
         self._stats.add("construct.chunks", len(items))
+        self._stats.add("construct.unchanged", unchanged)
         self._ledger.record_chunks(
             self._run.generation,
             ConstructRecord(
@@ -261,7 +268,7 @@ class Construct:
         )
 
 
-def _nothing_to_show(settled: Sequence[Any]) -> Failure:
+def _nothing_to_show(settled: Sequence[SegmentRow]) -> Failure:
     """Why a document without a chunk has none: the first failure of a segment or page, else that it holds no text."""
     whole = [segment.failure for segment in settled if segment.failure]
     pages = [reason for segment in settled for _, reason in segment.failed_pages]
@@ -272,7 +279,6 @@ def end_document(ledger: Ledger, run: Run, document: Document, what: Failure) ->
     """Ends a document that has nothing to serve; an older version that serves stays and is marked stale."""
     observe.event("document.ended", level=logging.WARNING, key=document.key, reason=what.reason, sentence=what.sentence)
     ledger.end(run.generation, document.document_id, failure.end_state(what), what)
-    ledger.mark_stale(run.generation, [document.document_id])
 
 
 class Embed:
@@ -290,8 +296,7 @@ class Embed:
                 f"this node would embed as {self._embedder.fingerprint}, the run was planned for "
                 f"{run.fingerprints.embedder}: set embed.backend and embed.dtype so that all nodes agree"
             )
-        canary = self._embedder.embed([CANARY])[0].tolist()
-        check_canary(self._embedder, self._ledger.canary(run.generation, canary))
+        check_canary(self._embedder, self._ledger.canary(run.generation, canary_vector(self._embedder)))
 
     def __call__(self, table: pa.Table) -> pa.Table:
         with self._in_flight, self._stats.timed("embed"):
@@ -304,15 +309,16 @@ class Embed:
         prefix = self._run.config.embed.passage_prefix
         headers, texts = table.column("header").to_pylist(), table.column("text").to_pylist()
         try:
-            vectors = self._embedder.embed([prefix + embed_text(h, t) for h, t in zip(headers, texts, strict=True)])
+            passages = [prefix + embed_text(h, t) for h, t in zip(headers, texts, strict=True)]
+            found = checked(self._embedder.embed(passages), len(passages))
+            self._stats.add("embed.truncated", self._embedder.count_truncated(passages))
         except Exception as error:  # noqa: BLE001 - the chunks stay missing, the next attempt finds that
             observe.event("embed.call_failed", level=logging.ERROR, exc=error, rows=table.num_rows)
             self._stats.add("embed.calls_failed")
             return rows.with_vectors(table.slice(0, 0), np.zeros((0, self._embedder.dimension), np.float32))
-        good = np.isfinite(vectors).all(axis=1) & (np.abs(np.linalg.norm(vectors, axis=1) - 1) < 1e-3)
-        if not good.all():
-            self._bury(table.filter(pa.array(~good)))
-        return rows.with_vectors(table.filter(pa.array(good)), vectors[good])
+        if not found.good.all():
+            self._bury(table.filter(pa.array(~found.good)))
+        return rows.with_vectors(table.filter(pa.array(found.good)), found.vectors[found.good])
 
     def _bury(self, table: pa.Table) -> None:
         pairs = zip(table.column("chunk_id").to_pylist(), table.column("document_id").to_pylist(), strict=True)
@@ -324,11 +330,6 @@ class Embed:
         self._stats.add("embed.calls_full" if full else "embed.calls_short")
         self._stats.add("embed.chunks", table.num_rows)
         self._stats.add("embed.tokens", sum(table.column("tokens").to_pylist()))
-        limit = self._embedder.max_tokens
-        self._stats.add("embed.truncated", sum(tokens > limit for tokens in table.column("tokens").to_pylist()))
-
-
-CANARY = "The quick brown fox jumps over the lazy dog near the river bank."
 
 
 class InFlight:

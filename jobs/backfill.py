@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         skipped = backfill(run, ledger, sink, ticker)
         ledger.add_stats(run_id, ticker.stats.drain())
         result = report.build(run, ledger, skipped, started)
-        ledger.save_report(run_id, result.as_json())
+        ledger.end_run(run_id, "ended", result.as_json())
     options.emit(args, result.as_json(), report.text(result))
     return result.exit_code
 

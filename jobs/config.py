@@ -7,7 +7,7 @@ import dataclasses
 
 import yaml
 
-from ingest.config import keys
+from ingest.config import Config, keys
 from ingest.runs import config_fingerprint, fingerprints_of
 from jobs import options
 
@@ -37,6 +37,6 @@ def table() -> str:
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows])
 
 
-def _fingerprints(config: options.Config) -> dict[str, str]:
+def _fingerprints(config: Config) -> dict[str, str]:
     found = dataclasses.asdict(fingerprints_of(config))
     return {name: value for name, value in found.items() if value}

@@ -10,6 +10,7 @@ from typing import Any
 
 from ingest import config
 from ingest.config import Config
+from ingest.errors import ConfigError
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def load(args: argparse.Namespace, **extra: Any) -> Config:
     """The configuration the arguments ask for. Raises ConfigError."""
     if not args.config:
-        raise config.ConfigError("no configuration: give --config FILE or set INGEST_CONFIG (`. .local/env` does)")
+        raise ConfigError("no configuration: give --config FILE or set INGEST_CONFIG (`. .local/env` does)")
     overrides: dict[str, Any] = dict(_pair(item) for item in args.set)
     overrides |= {key.replace("__", "."): value for key, value in extra.items() if value not in (None, [], 0, "")}
     return config.load(args.config, overrides)
@@ -40,7 +41,7 @@ def load(args: argparse.Namespace, **extra: Any) -> Config:
 def _pair(item: str) -> tuple[str, Any]:
     key, found, value = item.partition("=")
     if not found:
-        raise config.ConfigError(f"--set {item}: KEY=VALUE is expected")
+        raise ConfigError(f"--set {item}: KEY=VALUE is expected")
     try:
         return key, json.loads(value)
     except json.JSONDecodeError:

@@ -7,7 +7,7 @@ import textwrap
 
 from ingest.embed import open_embedder
 from ingest.index.client import connect
-from ingest.index.search import search
+from ingest.index.search import Query, search
 from jobs import options
 
 
@@ -25,7 +25,8 @@ def run(args: argparse.Namespace) -> int:
     config = options.load(args)
     vector = open_embedder(config.embed).embed([config.embed.query_prefix + args.query])[0]
     principals = args.principals or list(config.source.principals)
-    hits = search(connect(config.index), config.index.alias, args.query, vector, k=args.k, principals=principals, mode=args.mode)
+    query = Query(tuple(principals), config.source.tenant, args.query, vector, args.k, args.mode)
+    hits = search(connect(config.index), config.index.alias, query)
     print(f"{len(hits)} hits for {args.query!r} as {', '.join(principals) or 'nobody'} in {config.index.alias}")
     for hit in hits:
         pages = f"page {hit.page_from}" if hit.page_from == hit.page_to else f"pages {hit.page_from}-{hit.page_to}"

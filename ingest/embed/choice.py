@@ -141,7 +141,7 @@ def _cpus() -> int:
 
 
 def _short(model: str) -> str:
-    return model.removeprefix("package:").rstrip("/").rpartition("/")[2]
+    return model.removeprefix("package:").rstrip("/").rpartition("/")[2].replace(":", "-")
 
 
 def _tokenizer_name(folder: Path) -> str:

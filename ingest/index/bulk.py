@@ -26,6 +26,7 @@ from ingest.model import Failure
 
 HARD_MAX_BYTES = 9_961_472  # 9.5 MiB: small AWS instances refuse more than 10 MiB
 MIN_BYTES = 1024
+MAX_DETAIL = 600  # characters of an answer that are kept with a failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ class _Load:
         """Ends what still waits as failed for the reason of its last try."""
         for position, (verdict, reason) in self._again.items():
             slug = "index_throttled" if verdict is Verdict.THROTTLED else "index_unavailable"
-            self.settle(position, verdict, failure(slug, reason[:300]))
+            self.settle(position, verdict, failure(slug, reason[:MAX_DETAIL]))
 
     def written(self) -> Written:
         outcomes = tuple(self._outcomes[position] for position in range(len(self.items)))
@@ -273,12 +274,12 @@ class Bulk:
             self._settle_too_large(load, position, reply)
         else:
             load.refused.add(position)
-            load.settle(position, Verdict.PERMANENT_DOC, failure("mapping_rejected", str(reply)[:300]))
+            load.settle(position, Verdict.PERMANENT_DOC, failure("mapping_rejected", str(reply)[:MAX_DETAIL]))
 
     def _settle_too_large(self, load: _Load, position: int, reply: Reply) -> None:
         """One item alone: a proven limit ends it, a node that is merely full (others write too) is asked again."""
         if reply.status == 413 or classify_request(reply, alone=False) is Verdict.PAYLOAD:
-            load.settle(position, Verdict.PERMANENT_DOC, failure("chunk_too_large", str(reply)[:300]))
+            load.settle(position, Verdict.PERMANENT_DOC, failure("chunk_too_large", str(reply)[:MAX_DETAIL]))
         else:
             load.postpone(position, Verdict.THROTTLED, str(reply), reply.retry_after_s)
 
@@ -293,7 +294,7 @@ class Bulk:
             self._settle_item(load, (position, line), classify(told.status, told.kind, told.reason, item.op), told)
 
     def _settle_item(self, load: _Load, line: Line, verdict: Verdict, told: ItemReply) -> None:
-        reason = f"{told.status} {told.kind}: {told.reason}"[:300]
+        reason = f"{told.status} {told.kind}: {told.reason}"[:MAX_DETAIL]
         if verdict is Verdict.PERMANENT_SETUP:
             raise StoreRefused(reason)
         if verdict is Verdict.PAYLOAD:

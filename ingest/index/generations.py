@@ -42,6 +42,14 @@ def uuid(cluster: Cluster, index: str) -> str:
     return str(answer[index]["settings"]["index"]["uuid"])
 
 
+def exists(cluster: Cluster, index: str, expected_uuid: str) -> bool:
+    """Whether the index is there and is the one that had this uuid; raises StoreRefused for another of its name."""
+    if not cluster.find("GET", f"/{index}/_settings", filter_path="*.settings.index.uuid"):
+        return False
+    require(cluster, index, expected_uuid)
+    return True
+
+
 def require(cluster: Cluster, index: str, expected_uuid: str = "") -> None:
     """Raises StoreRefused unless the index is there, is the one that the ledger knows, and has its write alias."""
     found = uuid(cluster, index)

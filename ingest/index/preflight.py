@@ -102,17 +102,28 @@ def _knn(cluster: Cluster) -> Answer:
 
 
 def _disk(cluster: Cluster) -> Answer:
-    keys = f"*.{_DISK}.threshold_enabled"
-    answer = cluster.send("GET", "/_cluster/settings", include_defaults=True, flat_settings=True, filter_path=keys)
+    path = f"*.{_DISK}.threshold_enabled"
+    settings = cluster.send("GET", "/_cluster/settings", include_defaults=True, filter_path=path)
     stats = cluster.send("GET", "/_nodes/stats/fs", filter_path="nodes.*.name,nodes.*.fs.total")
-    if not answer.is_ok or not stats.is_ok:
+    if not settings.is_ok or not stats.is_ok:
         return True, "the cluster does not show its disks to us"
-    layers = (answer.body.get(layer, {}) for layer in ("transient", "persistent", "defaults"))
-    enabled = next((x for layer in layers if (x := layer.get(f"{_DISK}.threshold_enabled")) is not None), "true")
     full = sorted(name for name, used in _used(stats.body) if used >= FULL)
-    if full and enabled == "true":
-        return False, f"disks over {FULL:.0%}: {', '.join(full)}; free space, or the cluster will block writes"
-    return True, "disks have room" if not full else f"disks over {FULL:.0%} ({', '.join(full)}), watermarks are off"
+    if not full:
+        return True, "disks have room"
+    told = f"disks over {FULL:.0%}: {', '.join(full)}"
+    if _watches_disks(settings.body):
+        return False, f"{told}; free space, or the cluster will block writes"
+    return True, f"{told}; watermarks are off, so nothing blocks writes"
+
+
+def _watches_disks(settings: Mapping[str, Any]) -> bool:
+    for layer in ("transient", "persistent", "defaults"):
+        found: Any = settings.get(layer)
+        for name in f"{_DISK}.threshold_enabled".split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        if found is not None:
+            return bool(found == "true")
+    return True
 
 
 def _used(stats: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -149,7 +160,7 @@ def _blocks(cluster: Cluster, alias: str) -> Answer:
         f"{index} ({name})"
         for index, found in answer.items()
         for name, value in found["settings"].items()
-        if value == "true"
+        if name.startswith("index.blocks.") and value == "true"
     )
     if blocked:
         return False, f"writes are blocked on {', '.join(blocked)}; free disk space and set the block to null"

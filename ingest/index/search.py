@@ -16,6 +16,8 @@ RANK_CONSTANT = 60  # of reciprocal rank fusion, as in the paper and in OpenSear
 FUSION_DEPTH = 50  # hits of each leg at least
 FIELDS = ["doc_key", "doc_version", "document_id", "chunk_index", "page_from", "page_to", "text", "header", "title"]
 
+Mode = Literal["dense", "lexical", "hybrid"]
+
 
 @dataclass(frozen=True, slots=True)
 class Query:
@@ -26,7 +28,7 @@ class Query:
     text: str = ""
     vector: npt.NDArray[np.float32] | None = None
     k: int = 10
-    mode: Literal["dense", "lexical", "hybrid"] = "hybrid"
+    mode: Mode = "hybrid"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """From the bytes of a document to pages of blocks: one file per format, run in a child process (``sandbox.py``).
 
-An engine is a function ``(path, page_from, page_to) -> ParsedPages``; pages count from 1, both ends are read. To add one:
-write it in a module of its own, name it in ``ENGINES``, and give its formats a row in ``LADDERS``.
+An engine is a function ``(path, page_from, page_to) -> ParsedPages``; pages count from 1, both ends are read. To add
+one: write it in a module of its own, name it in ``ENGINES``, and give its formats a row in ``LADDERS``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The process in which engines run: ``python -m ingest.parse.child MEMORY_MB TIMEOUT_S``, driven by ``sandbox.py``.
 
-Messages come on stdin and go out on what was stdout; the end of stdin ends the process. Everything an engine prints goes
-to stderr, so that it can't be taken for a message.
+Messages come on stdin and go out on what was stdout; the end of stdin ends the process. What an engine prints goes to
+stderr, so that it can't be taken for a message.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Text that is in the file but can not be seen on the page: a way to speak to a language model behind a reader's back.
 
-Found: render mode 3, and light text on a ground of its own colour. Seen as usual: text over an image, since a searchable
-scan keeps its recognised words unseen above the picture of them. Not found: dark text on dark,
-text under a shape drawn later, and states set by a resource instead of an operator.
+Found: render mode 3, and light text on a ground of its own colour. Seen as usual: text over an image, since a
+searchable scan keeps its recognised words unseen above the picture of them. Not found: dark text on dark, text under a
+shape drawn later, and states set by a resource instead of an operator.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ from ingest.parse.text import decode
 _DROPPED = "script, style, noscript, template, nav, svg, iframe, object, [hidden], [aria-hidden=true]"
 _HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.I)
 _CONTAINERS = frozenset(
-    "html body main article section div header footer aside form fieldset figure details center blockquote dl".split()
+    {"html", "body", "main", "article", "section", "div", "header", "footer", "aside", "form", "fieldset", "figure"}
+    | {"details", "center", "blockquote", "dl"}
 )
-_PARAGRAPHS = frozenset("p dt dd figcaption summary address legend caption".split())
+_PARAGRAPHS = frozenset({"p", "dt", "dd", "figcaption", "summary", "address", "legend", "caption"})
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _META_CHARSET = re.compile(rb"<meta[^>]+charset\s*=\s*[\"']?\s*([\w-]+)", re.I)
 

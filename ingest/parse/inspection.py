@@ -19,7 +19,7 @@ _INSPECTORS = {
 
 
 def inspect(path: str, key: str) -> Inspection:
-    """Format, page count and title of a file; raises ParseError with a reason of the poison branch for what can't be read."""
+    """Format, page count and title of a file; raises ParseError with a poison reason for what can't be read."""
     kind = sniff_file(path, key)
     _refuse(kind, key)
     found: Inspection = load(_INSPECTORS[kind])(path)

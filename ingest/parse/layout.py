@@ -161,7 +161,7 @@ def _rows(run: Sequence[Item], left: float | None) -> list[str]:
 
 
 def _outline_heads(raws: Sequence[RawBlock], titles: Sequence[tuple[str, int]]) -> dict[int, tuple[int, int]]:
-    """Index of a block → (lines that make the title, level). A title that a running header repeats is the larger one."""
+    """Index of a block → (lines that make the title, level). Of a title that stands twice, the larger one."""
     best: dict[str, tuple[float, int, int, int]] = {}
     for index, raw in enumerate(raws):
         for title, level, count in _outline_match(raw.lines, titles):

@@ -36,8 +36,10 @@ class Parts:
 
 
 def inspect_parts(path: str, kind: str, read: Read) -> Inspection:
-    """Inspection of a file whose pages are parts."""
+    """Inspection of a file whose pages are parts; raises ParseError ``no_text`` for one without a word."""
     parts = _open(path, kind, read)
+    if not parts.pages[0].blocks:
+        raise ParseError("no_text", "the file holds no words")
     return Inspection(kind, len(parts.pages), parts.title)
 
 

@@ -20,7 +20,7 @@ import orjson
 _absent = "pymupdf.layout" not in sys.modules
 if _absent:
     sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]
-import pymupdf  # noqa: E402
+import pymupdf as untyped  # noqa: E402
 from pymupdf import mupdf  # noqa: E402
 
 if _absent:
@@ -34,6 +34,8 @@ from ingest.parse.clean import clean  # noqa: E402
 from ingest.parse.layout import Line, RawBlock, body_size, build_blocks, outline_titles  # noqa: E402
 from ingest.parse.result import Inspection, ParsedPages  # noqa: E402
 from ingest.parse.sniff import ends_whole  # noqa: E402
+
+pymupdf: Any = untyped  # it has annotations in some places only
 
 # Without TEXT_CID_FOR_UNKNOWN_UNICODE: an unmapped glyph shows as U+FFFD instead of as a plausible wrong letter.
 FLAGS = pymupdf.TEXT_PRESERVE_WHITESPACE | pymupdf.TEXT_PRESERVE_LIGATURES | pymupdf.TEXT_MEDIABOX_CLIP

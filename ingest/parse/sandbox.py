@@ -1,6 +1,6 @@
 """Runs engines in a child process, with a clock and a memory limit that hold whatever the engine does.
 
-The child is killed from outside, with everything it started. macOS has no working RLIMIT_AS: there only the clock holds.
+The child is killed from outside, with all that it started. macOS has no working RLIMIT_AS: there only the clock holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
+from pathlib import Path
 from typing import Any, Self
 
 from ingest.errors import ParseError
@@ -31,8 +31,8 @@ _LOST = ("timeout", "engine_crashed", "out_of_memory")
 class Sandbox:
     """One child process, started by ``start`` or the first call, and again after it was killed.
 
-    Not for several threads at once: one document per process is what MuPDF allows. The child dies with the *thread* that
-    started it (PR_SET_PDEATHSIG), so start it from one that lasts.
+    Not for several threads at once: one document per process is what MuPDF allows. The child dies with the *thread*
+    that started it (PR_SET_PDEATHSIG), so start it from one that lasts.
     """
 
     def __init__(
@@ -55,9 +55,7 @@ class Sandbox:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -95,9 +93,9 @@ class Sandbox:
     def parse(self, path: str, kind: str, page_from: int, page_to: int) -> ParsedPages:
         """Pages ``page_from`` to ``page_to`` by the first engine for this format.
 
-        When the engine is lost on the range, its pages are read one by one: only the guilty ones are in ``failed_pages``.
-        Takes at most ``(1 + 3) * timeout_s`` and the time to start a child as often. Raises ParseError when the file as
-        a whole can't be read.
+        When the engine is lost on the range, its pages are read one by one: only the guilty ones are in
+        ``failed_pages``. Takes at most ``(1 + 3) * timeout_s`` and the time to start a child as often. Raises
+        ParseError when the file as a whole can't be read.
         """
         try:
             return self._read(path, kind, page_from, page_to)
@@ -160,7 +158,10 @@ class Sandbox:
         self.start()
         assert self._child is not None
         if not self._is_ready:
-            self._receive(self._child, _START_S)
+            try:
+                self._receive(self._child, _START_S)
+            except ParseError as error:  # no document is to blame
+                raise ParseError("internal_error", f"the engine's process did not start: {error}") from error
             self._is_ready = True
         return self._child
 
@@ -227,4 +228,4 @@ def _merge(read: list[ParsedPages], failed: list[tuple[int, Failure]]) -> Parsed
 def _environment() -> dict[str, str]:
     """The child finds the same modules, and its libraries start no threads of their own."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
+    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)}

@@ -51,10 +51,10 @@ _SUFFIXES = {".md": "markdown", ".markdown": "markdown", ".mdown": "markdown", "
 
 
 def sniff(head: bytes, key: str) -> str:
-    """The format of the first bytes of a file: ``pdf``, ``html``, ``markdown``, ``text``, ``docx``, …, ``empty``, ``binary``."""
+    """The format of the first bytes of a file: ``pdf``, ``html``, ``markdown``, ``text``, ``docx``, …, ``binary``."""
     if not head:
         return "empty"
-    if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _zip_kind(head)
     if head.startswith(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"):
         return "ole"

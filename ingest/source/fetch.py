@@ -79,4 +79,3 @@ def _pin(document: Document) -> dict[str, str]:
     if document.version_id and document.version_id != "null":
         return {"VersionId": document.version_id}
     return {"IfMatch": document.version.removeprefix("null:")}
-

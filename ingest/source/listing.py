@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import groupby
 from queue import Queue
 from typing import Any
@@ -48,9 +49,7 @@ def _folders(client: Any, bucket: str, prefix: str) -> Iterator[str]:
 
 def _pages(client: Any, bucket: str, shard: Shard) -> Iterator[dict[str, Any]]:
     delimiter = {"Delimiter": "/"} if shard.shallow else {}
-    pages = iter(
-        client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=shard.prefix, **delimiter)
-    )
+    pages = iter(client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=shard.prefix, **delimiter))
     while True:
         with translated(f"list versions of s3://{bucket}/{shard.prefix}"):
             page = next(pages, None)
@@ -97,10 +96,10 @@ def _version(bucket: str, row: dict[str, Any], *, marker: bool) -> ObjectVersion
 def list_versions(client: Any, config: SourceConfig) -> Iterator[list[ObjectVersion]]:
     """Batches of all shards as they come, at most ``PAGES_AHEAD`` a thread in memory; raises what a shard raised."""
     todo = shards(client, config.bucket, config.prefix, config.listing_threads)
-    batches: Queue[list[ObjectVersion] | None | BaseException] = Queue(PAGES_AHEAD * config.listing_threads)
+    batches: Queue[list[ObjectVersion] | BaseException | None] = Queue(PAGES_AHEAD * config.listing_threads)
     with ThreadPoolExecutor(config.listing_threads, thread_name_prefix="list") as pool:
         for shard in todo:
-            pool.submit(_drain, lambda shard=shard: list_shard(client, config.bucket, shard), batches)
+            pool.submit(_drain, partial(list_shard, client, config.bucket, shard), batches)
         yield from _collect(batches, len(todo))
 
 

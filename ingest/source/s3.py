@@ -13,7 +13,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from ingest.errors import SourceError, StoreRefused, StoreUnavailable
 
 GONE = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound", "MethodNotAllowed"})
-REFUSED = frozenset({"AccessDenied", "403", "NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"})
+REFUSED = frozenset(
+    {"AccessDenied", "403", "NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+)
 
 
 def connect(threads: int = 8) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.errors import StoreRefused
@@ -318,6 +318,7 @@ def malformed(bad: set[str]) -> Trouble:
     return refuse
 
 
+@settings(deadline=None)
 @given(bad=st.sets(st.integers(0, 19), max_size=6))
 def test_bisecting_finds_exactly_the_items_that_spoil_a_request(bad: set[int]) -> None:
     node = Node(always=malformed({f"c{n}" for n in bad}))
@@ -389,6 +390,7 @@ def test_a_token_goes_back_even_when_the_writer_dies() -> None:
     assert gate.report().in_flight == 0
 
 
+@settings(deadline=None)
 @given(data=st.data(), count=st.integers(1, 15))
 def test_whatever_happens_on_the_way_everything_lands_once(data: st.DataObject, count: int) -> None:
     kinds = st.sampled_from([answer(0, "timeout"), answer(429), answer(503), answer(0, "unreadable")])

@@ -1,0 +1,82 @@
+"""Engines that fail in the ways real ones do; a sandbox in a test runs them by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from ingest.errors import ParseError
+from ingest.model import Block, Page
+from ingest.parse.result import ParsedPages
+
+BAD_PAGE = 7
+
+
+def _pages(first: int, last: int) -> ParsedPages:
+    return ParsedPages(tuple(Page(n, (Block("text", f"page {n}"),)) for n in range(first, last + 1)), "fake")
+
+
+def good(path: str, first: int, last: int) -> ParsedPages:
+    return _pages(first, last)
+
+
+def segv(path: str, first: int, last: int) -> ParsedPages:
+    if first <= BAD_PAGE <= last:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return _pages(first, last)
+
+
+def abort(path: str, first: int, last: int) -> ParsedPages:
+    if first <= BAD_PAGE <= last:
+        os.abort()
+    return _pages(first, last)
+
+
+def hang(path: str, first: int, last: int) -> ParsedPages:
+    """Loops on the bad page, deaf to SIGTERM; starts a process and writes its id beside the document."""
+    if first <= BAD_PAGE <= last:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        Path(path + ".pid").write_text(str(sleeper.pid))
+        while True:
+            pass
+    return _pages(first, last)
+
+
+def hang_always(path: str, first: int, last: int) -> ParsedPages:
+    while True:
+        time.sleep(1)
+
+
+def memory_error(path: str, first: int, last: int) -> ParsedPages:
+    if last >= BAD_PAGE:
+        raise MemoryError
+    return _pages(first, last)
+
+
+def hungry(path: str, first: int, last: int) -> ParsedPages:
+    if first <= BAD_PAGE <= last:
+        return ParsedPages((), "fake", title=str(len(bytearray(4 << 30))))
+    return _pages(first, last)
+
+
+def raises(path: str, first: int, last: int) -> ParsedPages:
+    if first <= BAD_PAGE <= last:
+        raise KeyError("no such thing")
+    return _pages(first, last)
+
+
+def poison(path: str, first: int, last: int) -> ParsedPages:
+    raise ParseError("corrupt_file", "nothing in it")
+
+
+def prints(path: str, first: int, last: int) -> ParsedPages:
+    """Writes to stdout by every way there is."""
+    sys.stdout.write("noise\n")
+    sys.stdout.flush()
+    os.write(1, b"more noise\n")
+    return _pages(first, last)
