@@ -11,6 +11,7 @@ PYTHON ?= python3
 TORCH ?= cuda
 CORPUS ?= slice
 SOURCE ?=
+QUERY ?= how do I find out where memory leaks
 VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
@@ -42,7 +43,9 @@ doctor: $(INSTALLED)
 backfill: up
 	@source .local/env && \
 	  $(PY) -m local.corpus $(if $(SOURCE),--source "$(SOURCE)",--corpus $(CORPUS)) && \
-	  PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m jobs submit -- backfill --config local/config.yaml --report .local/report.json
+	  { $(PY) -m jobs submit -- backfill --config "$$INGEST_CONFIG" --report "$(CURDIR)/.local/report.json" || \
+	    { test $$? -eq 3 && echo "exit code 3: some documents are not served; the report above says which and why"; }; } && \
+	  echo && $(PY) -m jobs search "$(QUERY)"
 
 test: $(INSTALLED)
 	@$(PY) -m pytest tests

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from ingest.model import Block, Page
 
@@ -70,14 +71,12 @@ class Furniture:
 
     def _numbers(self, page: Page) -> list[bool]:
         """For each block whether it is a page number, or a line that ends or begins with the number of this page."""
-        return [
-            self._is_outermost(page, block)
-            and (
-                (len(block.text) <= _NUMBER_CHARS and _mask(block) == "#")
-                or (self._number is not None and self._number in _differences(page, block))
-            )
-            for block in page.blocks
-        ]
+        return [self._is_number(page, block) and self._is_outermost(page, block) for block in page.blocks]
+
+    def _is_number(self, page: Page, block: Block) -> bool:
+        if len(block.text) <= _NUMBER_CHARS and _mask(block) == "#":
+            return True
+        return self._number is not None and self._number in _differences(page, block)
 
     def _printed_numbers(self, page: Page) -> Iterator[tuple[int, str]]:
         """The numbers at the ends of a page, each less the page's place in the file, with the side."""
@@ -123,5 +122,10 @@ def _in_margin(page: Page, block: Block, margin: float) -> bool:
 
 def _mask(block: Block) -> str:
     """What a text has in common from page to page; ``Report 12`` in large type is a heading and no header."""
-    masked = _OF.sub("#", " ".join(_NUMBER.sub("#", block.text).split()))
+    masked = _masked(block.text)
     return masked if block.kind != "heading" or masked == "#" else " ".join(block.text.split())
+
+
+@lru_cache(maxsize=4096)  # each text is asked for about three times
+def _masked(text: str) -> str:
+    return _OF.sub("#", " ".join(_NUMBER.sub("#", text).split()))

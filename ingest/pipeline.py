@@ -16,12 +16,14 @@ import pyarrow as pa
 import ray
 import ray.data
 from ray.data import ActorPoolStrategy, DataContext
+from ray.data._internal.execution.execution_callback import ExecutionCallback
 
 from ingest import rows
 from ingest.config import Config
 from ingest.index.sink import Sink
 from ingest.index.throttle import Gate, Signal, Throttle
 from ingest.model import Document, Receipt, State
+from ingest.observe import Stats
 from ingest.progress import Ticker
 from ingest.source import s3
 from ingest.source.listing import selected
@@ -41,17 +43,17 @@ def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker) -> Counter[st
     verifier.delete_all(ledger.to_delete(run.generation), State.DELETED)
     while documents := ledger.take(run.generation, run.run_id, run.config.run.window_documents, run.config.run.lease_s):
         with ticker.watching(verifier):
-            for receipts in spine(run, documents):
+            for receipts in spine(run, documents, ticker.stats):
                 ticker.received(receipts)
         verifier.window()
         ledger.requeue(run.generation, [d.document_id for d in documents], run.config.run.max_attempts)
     return skipped
 
 
-def spine(run: Run, documents: Sequence[Document]) -> Iterator[list[Receipt]]:
+def spine(run: Run, documents: Sequence[Document], stats: Stats) -> Iterator[list[Receipt]]:
     """One execution over these documents, large ones first; yields what the index answered, call by call."""
     config = run.config
-    _prepare(config)
+    _prepare(config, stats)
     chunks = (
         ray.data.from_arrow(blocks(documents, config))
         .map_batches(Triage, fn_constructor_args=(run,), **pool(config.triage))
@@ -108,9 +110,32 @@ class RemoteGate:
         return bool(ray.get(self._window.release.remote(token, signal)))
 
 
-def _prepare(config: Config) -> None:
+class Watch(ExecutionCallback):
+    """Counts what an execution costs Ray: tasks by operator, and the object store's peak.
+
+    Ray makes the instances, without arguments, so the driver's counters hang on the class.
+    """
+
+    stats = Stats()
+
+    def on_execution_step(self, executor: Any) -> None:
+        """Called at each turn of the scheduling loop."""
+        used = executor._resource_manager.get_global_usage().object_store_memory or 0
+        self.stats.peak("object_store_mb", used / (1 << 20))
+
+    def after_execution_succeeds(self, executor: Any) -> None:
+        """Called at the end, before the operators go."""
+        for operator in executor._topology:
+            name = operator.name.removeprefix("MapBatches(").split("[")[0].rstrip(")")
+            self.stats.add(f"blocks.{name.lower()}", operator.metrics.num_tasks_finished)
+
+
+def _prepare(config: Config, stats: Stats) -> None:
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = DataContext.get_current()
     context.enable_progress_bars = False
+    Watch.stats = stats
+    context.custom_execution_callback_classes = [Watch]
     context.execution_no_progress_timeout_s = config.run.no_progress_s
     resources: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     config.check_cluster(resources.get("CPU", 0))

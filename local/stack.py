@@ -46,6 +46,10 @@ def up(say: Callable[[object], None]) -> None:
         _forget_what_moto_forgot(say)
         if "postgres" in _wanted():
             _up_one("postgres", lambda: postgres.start(DATA / "postgres"), say)
+        if not opensearch.is_prepared(_line()):
+            say(
+                "note: the first start fetches OpenSearch from Maven Central and trains a startup cache, about a minute"
+            )
         starts = _starts(variables())
         with ThreadPoolExecutor(len(starts)) as pool:
             pending = [pool.submit(_up_one, name, start, say) for name, start in starts.items()]
@@ -105,9 +109,12 @@ def _wanted() -> set[str]:
     return set(NAMES) if os.environ.get("LEDGER") == "postgres" else set(NAMES) - {"postgres"}
 
 
+def _line() -> str:
+    return os.environ.get("OPENSEARCH") or "2"
+
+
 def _homes() -> dict[str, Path]:
-    line = os.environ.get("OPENSEARCH") or "2"
-    return {**{name: DATA / name for name in NAMES}, "opensearch": DATA / f"opensearch-{line}"}
+    return {**{name: DATA / name for name in NAMES}, "opensearch": DATA / f"opensearch-{_line()}"}
 
 
 def _url(name: str) -> str:
@@ -129,9 +136,8 @@ def _external_opensearch() -> str | None:
 def _starts(environment: Mapping[str, str]) -> dict[str, Callable[[], Service]]:
     chosen, homes = ports(), _homes()
     head = ray_head.Head(ray_head.HeadPorts(chosen.ray, chosen.ray_dashboard, chosen.ray_agent), env=environment)
-    line = os.environ.get("OPENSEARCH") or "2"
     return {
-        "opensearch": lambda: opensearch.start(homes["opensearch"], port=chosen.opensearch, line=line),
+        "opensearch": lambda: opensearch.start(homes["opensearch"], port=chosen.opensearch, line=_line()),
         "moto": lambda: moto.start(homes["moto"], port=chosen.moto),
         "ray": lambda: ray_head.start(homes["ray"], head),
     }

@@ -128,6 +128,8 @@ class _Walk:
     def _border_of(self, start: int, seen: int, budget: int) -> int:
         """Where the chunk that starts at ``start`` ends; behind ``seen``, which the chunk before has reached."""
         layout, end = self._layout, self._flow_end
+        if budget <= 0:  # not one token fits: one character, whatever it costs
+            return last_border(self._text, start, start)
         limit = min(self._map.after(start, budget, end), start + self._config.size * MAX_TOKEN_LENGTH)
         limit = skip_space(self._text, limit, end) if limit > start else limit
         floor = max(seen + 1, self._map.after(start, max(1, budget // 2), end))

@@ -231,7 +231,8 @@ def _told(info: Any, text: str) -> tuple[str, str]:
 def reasons(problem: Mapping[str, Any]) -> str:
     """The reason of an error object and of what caused it: the k-NN plugin puts its text only into the cause."""
     cause = problem.get("caused_by")
-    own = str(problem.get("reason", ""))[:300]  # some repeat the whole field
+    # Some repeat the field's value: words of a document belong neither into a log nor before a classifier.
+    own = str(problem.get("reason", "")).partition(" Preview of field's value")[0][:500]
     return f"{own}; {reasons(cause)}" if isinstance(cause, Mapping) else own
 
 

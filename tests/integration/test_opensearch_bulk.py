@@ -110,12 +110,12 @@ def with_fields(fields: dict[str, object], vector: npt.NDArray[np.float32] | Non
 
 
 BAD = {
-    "Dimension": with_fields({}, vectors(1, 2)[0]),
+    "Vector dimension mismatch": with_fields({}, vectors(1, 2)[0]),
     "dynamic introduction": with_fields({"nobody_mapped_this": 1}),
     "immense term": with_fields({"doc_key": "x" * 40_000}),
     "failed to parse field": with_fields({"revision": "many"}),
-    "NaN|null|VALUE_NULL|number": with_fields({}, np.full(DIMENSION, np.nan, dtype=np.float32)),
-    "json_parse|Unexpected|parse": BulkItem("index", "bad", 1, b'{"text": }'),
+    "VALUE_NULL": with_fields({}, np.full(DIMENSION, np.nan, dtype=np.float32)),
+    "Unexpected character": BulkItem("index", "bad", 1, b'{"text": }'),
 }
 
 
@@ -129,7 +129,7 @@ def test_a_chunk_that_the_mapping_refuses_costs_only_itself(cluster: Cluster, te
     assert outcomes[2].verdict is Verdict.PERMANENT_DOC
     assert outcomes[2].failure is not None
     assert outcomes[2].failure.reason == "mapping_rejected"
-    assert any(part in outcomes[2].failure.sentence for part in text.split("|"))
+    assert text in outcomes[2].failure.sentence
     assert count(cluster, index) == 4
 
 

@@ -92,9 +92,6 @@ def answer(status: int, kind: str = "", reason: str = "", retry_after_s: float =
     return lambda body, actions: Reply(status, None, kind, reason, retry_after_s)
 
 
-# ---------------------------------------------------------------- pure parts
-
-
 def test_an_item_carries_its_revision_and_its_vector() -> None:
     vector = np.array([0.1, -1.5, 3e-8], dtype=np.float32)
     raw = ndjson([BulkItem("index", "a", 7, b'{"text":"x"}', vector), BulkItem("delete", "b", 8)])

@@ -174,6 +174,14 @@ def test_an_untrusted_certificate_is_not_tried_again_and_a_broken_handshake_is()
 
 
 def test_the_cause_is_told_with_the_reason() -> None:
-    info = {"error": {"type": MAPPER, "reason": "failed", "caused_by": {"reason": "dimension mismatch"}}}
+    cause = {"type": "illegal_argument_exception", "reason": "dimension mismatch"}
+    info = {"error": {"type": MAPPER, "reason": "failed", "caused_by": cause}}
     reply = reply_of(foreign.RequestError(400, MAPPER, info))
     assert (reply.status, reply.kind, reply.reason) == (400, MAPPER, "failed; dimension mismatch")
+
+
+def test_words_of_a_document_never_stop_a_run() -> None:
+    quoted = "failed to parse field [revision]. Preview of field's value: 'no write index is defined for alias [a]'"
+    reply = reply_of(foreign.RequestError(400, MAPPER, {"error": {"type": MAPPER, "reason": quoted}}))
+    assert reply.reason == "failed to parse field [revision]."
+    assert classify(400, reply.kind, reply.reason, "index") is Verdict.PERMANENT_DOC
