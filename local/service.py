@@ -19,6 +19,7 @@ from local.errors import StartFailed
 MARK = "DOC_INGEST_SERVICE"
 START_TIMEOUT_S = 90.0
 LOG_TAIL_LINES = 25
+REMAINDER_GRACE_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,13 @@ class Service:
         family = self._family(leader)
         if leader is not None:
             _signal(leader, self.stop_signal)
-        _, alive = psutil.wait_procs(family, timeout=grace_s)
-        for process in {*alive, *self._family(None)}:
-            _signal(process, signal.SIGKILL)
-        psutil.wait_procs([*alive, *self._family(None)], timeout=grace_s)
+            psutil.wait_procs([leader], timeout=grace_s)
+        # most end with their leader; what does not is told so, and then made to
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            _, family = psutil.wait_procs({*family, *self._family(None)}, timeout=REMAINDER_GRACE_S)
+            for process in family:
+                _signal(process, number)
+        psutil.wait_procs(family, timeout=grace_s)
         if self.child is not None:
             self.child.wait(grace_s)
 

@@ -63,7 +63,10 @@ def byte_level() -> Tokenizer:
     backend = Backend(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    backend.train_from_iterator(_CORPUS, trainers.BpeTrainer(vocab_size=400, show_progress=False))
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(
+        _CORPUS, trainers.BpeTrainer(vocab_size=600, show_progress=False, initial_alphabet=alphabet)
+    )
     return Tokenizer(backend, "byte-level")
 
 

@@ -52,7 +52,9 @@ class Headers:
                 return header
         title = shorten(self._title, self._budget // 2 if parts else self._budget, self._tokenizer)
         rest = shorten(parts[-1], self._budget - self._tokenizer.count(title + ARROW), self._tokenizer) if parts else ""
-        return f"{title}{ARROW}{rest}" if rest else title
+        if title and rest:
+            return f"{title}{ARROW}{rest}"
+        return shorten(self._title, self._budget, self._tokenizer)
 
 
 def shorten(text: str, budget: int, tokenizer: Tokenizer) -> str:

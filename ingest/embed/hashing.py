@@ -30,6 +30,7 @@ class HashingEmbedder:
         self.dimension = description.dimension
         self.max_tokens = description.max_tokens
         self.backend = description.backend
+        self._seed = description.model  # dimension and seed are in its name
         self._places = lru_cache(1 << 16)(self._hashed)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -48,6 +49,6 @@ class HashingEmbedder:
         return 0
 
     def _hashed(self, word: str) -> tuple[np.ndarray, np.ndarray]:
-        raw = hashlib.blake2b(f"{self.fingerprint}\0{word}".encode(), digest_size=_ENTRIES * 4).digest()
+        raw = hashlib.blake2b(f"{self._seed}\0{word}".encode(), digest_size=_ENTRIES * 4).digest()
         numbers = np.frombuffer(raw, dtype="<u4")
         return (numbers >> 1) % self.dimension, np.where(numbers & 1, 1.0, -1.0).astype(np.float32)

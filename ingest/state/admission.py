@@ -23,11 +23,21 @@ LOST = (State.SUPERSEDED, State.DELETED)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of the page: what it brought and how it was numbered."""
+    """One key of the page: its versions by document id, how they were numbered, which are to be indexed."""
 
-    versions: tuple[ObjectVersion, ...]
+    versions: Mapping[str, ObjectVersion]
     numbering: Numbering
     wanted: frozenset[str]
+
+    @property
+    def marker(self) -> str | None:
+        """The delete marker that is the key's newest revision, if the page has it."""
+        newest = self.numbering.newest
+        return newest if self.numbering.newest_is_marker and newest in self.versions else None
+
+    @property
+    def has_new_marker(self) -> bool:
+        return self.marker in self.numbering.added or self.marker in self.numbering.renumbered
 
 
 def admit(tx: Tx, versions: Sequence[ObjectVersion], source: SourceConfig) -> Admission:
@@ -38,19 +48,14 @@ def admit(tx: Tx, versions: Sequence[ObjectVersion], source: SourceConfig) -> Ad
     parser = _parser(tx)
     keys = _number(tx, versions, source.all_versions)
     _write_documents(tx, keys, source)
-    wanted = {
-        version.document_id: version
-        for key in keys.values()
-        for version in key.versions
-        if version.document_id in key.wanted
-    }
-    new, retried = _write_jobs(tx, wanted, keys, parser)
+    wanted = {name: key.versions[name] for key in keys.values() for name in key.wanted}
+    new, retried = _write_jobs(tx, wanted, parser)
     _retire_queued(tx, keys, source.all_versions)
     _note_access(tx, wanted, source)
-    markers = _new_markers(keys)
+    deleted = sum(key.has_new_marker for key in keys.values())
+    known = len(wanted) - new - retried + sum(key.marker is not None for key in keys.values()) - deleted
     total = sum(len(key.versions) for key in keys.values())
-    known = len(wanted) - new - retried + _known_markers(keys)
-    return Admission(new, known, total - new - retried - known - markers, markers, retried)
+    return Admission(new, known, total - new - retried - known - deleted, deleted, retried)
 
 
 def _parser(tx: Tx) -> str:
@@ -62,52 +67,35 @@ def _parser(tx: Tx) -> str:
 
 
 def _number(tx: Tx, versions: Sequence[ObjectVersion], all_versions: bool) -> dict[str, Key]:
-    pages: dict[str, dict[str, ObjectVersion]] = defaultdict(dict)
+    """The page by key hash, in the order in which rows are locked."""
+    pages: dict[tuple[str, str], dict[str, ObjectVersion]] = defaultdict(dict)
     for version in versions:
-        pages[key_hash(version.bucket, version.key)].setdefault(version.document_id, version)
-    known = _known(tx, pages)
-    return {
-        hashed: _key(known.get(hashed, {}), tuple(pages[hashed].values()), all_versions) for hashed in sorted(pages)
-    }
+        pages[version.bucket, version.key].setdefault(version.document_id, version)
+    hashed = dict(sorted((key_hash(*name), page) for name, page in pages.items()))
+    known = _known(tx, hashed)
+    return {name: _key(known.get(name, {}), page, all_versions) for name, page in hashed.items()}
 
 
 def _known(tx: Tx, hashes: Collection[str]) -> dict[str, dict[str, Known]]:
     found: dict[str, dict[str, Known]] = defaultdict(dict)
+    names = ("document_id", "revision", "last_modified", "is_newest", "is_delete_marker")
     for part in slices(hashes):
-        for row in tx.connection.execute(select(documents).where(documents.c.key_hash.in_(part))):
-            found[row.key_hash][row.document_id] = Known(
-                row.document_id, row.revision, row.last_modified, row.is_newest, row.is_delete_marker
-            )
+        query = select(documents.c.key_hash, *(documents.c[name] for name in names))
+        for hashed, *row in tx.connection.execute(query.where(documents.c.key_hash.in_(part))):
+            found[hashed][row[0]] = Known(*row)
     return found
 
 
-def _key(known: Mapping[str, Known], versions: tuple[ObjectVersion, ...], all_versions: bool) -> Key:
+def _key(known: Mapping[str, Known], versions: Mapping[str, ObjectVersion], all_versions: bool) -> Key:
     numbering = number(known, versions, all_versions)
-    there = {version.document_id for version, _ in numbering.added} | set(known)
-    wanted = {v.document_id for v in versions if not v.is_delete_marker and v.document_id in there}
+    wanted = {name for name, version in versions.items() if not version.is_delete_marker}
     if numbering.newest_is_marker:
         wanted = set()
-    elif not all_versions:
+    elif all_versions:
+        wanted &= set(numbering.added) | set(known)
+    else:
         wanted &= {numbering.newest or ""}
     return Key(versions, numbering, frozenset(wanted))
-
-
-def _new_markers(keys: Mapping[str, Key]) -> int:
-    """Keys whose newest is a delete marker that this page brought."""
-    return sum(
-        version.document_id == key.numbering.newest and version.is_delete_marker
-        for key in keys.values()
-        for version, _ in (*key.numbering.added, *key.numbering.renumbered)
-    )
-
-
-def _known_markers(keys: Mapping[str, Key]) -> int:
-    listed = sum(
-        version.document_id == key.numbering.newest and version.is_delete_marker
-        for key in keys.values()
-        for version in key.versions
-    )
-    return listed - _new_markers(keys)
 
 
 # ---------------------------------------------------------------- documents
@@ -119,23 +107,24 @@ def _write_documents(tx: Tx, keys: Mapping[str, Key], source: SourceConfig) -> N
         tx.connection.execute(
             update(documents).where(documents.c.key_hash.in_(part), documents.c.is_newest).values(is_newest=False)
         )
+    access = {"tenant": source.tenant, "principals": list(source.principals)}
     rows = [
-        _row(tx, hashed, version, revision) | {"tenant": source.tenant, "principals": list(source.principals)}
+        _row(tx, hashed, name, keys[hashed].versions[name]) | {"revision": revision, **access}
         for hashed in moved
-        for version, revision in keys[hashed].numbering.added
+        for name, revision in keys[hashed].numbering.added.items()
     ]
     if rows:
         tx.connection.execute(insert(documents), rows)
-    _renumber(tx, [pair for hashed in moved for pair in keys[hashed].numbering.renumbered])
+    _renumber(tx, [keys[hashed] for hashed in moved])
     newest = [keys[hashed].numbering.newest or "" for hashed in moved]
     for part in slices(newest):
         tx.connection.execute(update(documents).where(documents.c.document_id.in_(part)).values(is_newest=True))
 
 
-def _row(tx: Tx, hashed: str, version: ObjectVersion, revision: int) -> dict[str, Any]:
+def _row(tx: Tx, hashed: str, document_id: str, version: ObjectVersion) -> dict[str, Any]:
     folder, _, name = version.key.rpartition("/")
     return {
-        "document_id": version.document_id,
+        "document_id": document_id,
         "key_hash": hashed,
         "bucket": version.bucket,
         "key": version.key,
@@ -144,7 +133,6 @@ def _row(tx: Tx, hashed: str, version: ObjectVersion, revision: int) -> dict[str
         "etag": version.etag,
         "size": version.size,
         "last_modified": version.last_modified,
-        "revision": revision,
         "is_newest": False,
         "is_delete_marker": version.is_delete_marker,
         "file_name": name,
@@ -153,11 +141,15 @@ def _row(tx: Tx, hashed: str, version: ObjectVersion, revision: int) -> dict[str
     }
 
 
-def _renumber(tx: Tx, pairs: Sequence[tuple[ObjectVersion, int]]) -> None:
-    if pairs:
+def _renumber(tx: Tx, keys: Iterable[Key]) -> None:
+    rows = [
+        {"id_": name, "revision": revision, "last_modified": key.versions[name].last_modified}
+        for key in keys
+        for name, revision in key.numbering.renumbered.items()
+    ]
+    if rows:
+        values: dict[str, Any] = {name: bindparam(name) for name in ("revision", "last_modified")}
         change = update(documents).where(documents.c.document_id == bindparam("id_"))
-        rows = [{"id_": v.document_id, "revision": n, "last_modified": v.last_modified} for v, n in pairs]
-        values: dict[str, Any] = {"revision": bindparam("revision"), "last_modified": bindparam("last_modified")}
         tx.connection.execute(change.values(values), rows)
 
 
@@ -178,7 +170,7 @@ def _note_access(tx: Tx, wanted: Iterable[str], source: SourceConfig) -> None:
 # ---------------------------------------------------------------- jobs
 
 
-def _write_jobs(tx: Tx, wanted: Mapping[str, ObjectVersion], keys: Mapping[str, Key], parser: str) -> tuple[int, int]:
+def _write_jobs(tx: Tx, wanted: Mapping[str, ObjectVersion], parser: str) -> tuple[int, int]:
     """How many jobs were made, and how many went back into the queue."""
     existing: dict[str, Any] = {}
     for part in slices(wanted):
@@ -186,8 +178,8 @@ def _write_jobs(tx: Tx, wanted: Mapping[str, ObjectVersion], keys: Mapping[str, 
             jobs.c.generation == tx.generation, jobs.c.document_id.in_(part)
         )
         existing |= {row.document_id: row for row in tx.connection.execute(query)}
-    missing = [wanted[name] for name in sorted(wanted) if name not in existing]
-    _queue(tx, missing)
+    missing = [name for name in sorted(wanted) if name not in existing]
+    _queue(tx, {name: wanted[name] for name in missing})
     transient = [
         row.document_id
         for row in existing.values()
@@ -200,26 +192,23 @@ def _write_jobs(tx: Tx, wanted: Mapping[str, ObjectVersion], keys: Mapping[str, 
     return len(missing), len(retried) + len(revived)
 
 
-def _queue(tx: Tx, versions: Sequence[ObjectVersion]) -> None:
+def _queue(tx: Tx, versions: Mapping[str, ObjectVersion]) -> None:
     if not versions:
         return
     rows = [
         {
             "generation": tx.generation,
-            "document_id": version.document_id,
+            "document_id": name,
             "key_hash": key_hash(version.bucket, version.key),
             "size": version.size,
             "state": State.QUEUED,
             "queued_at": tx.now,
         }
-        for version in versions
+        for name, version in versions.items()
     ]
     tx.connection.execute(insert(jobs), rows)
-    lines = [
-        {"document_id": v.document_id, "from_state": None, "to_state": State.QUEUED, "run_id": None, "reason": None}
-        for v in versions
-    ]
-    write_history(tx, lines)
+    made = {"from_state": None, "to_state": State.QUEUED, "run_id": None, "reason": None}
+    write_history(tx, [{"document_id": name, **made} for name in versions])
 
 
 def _retire_queued(tx: Tx, keys: Mapping[str, Key], all_versions: bool) -> None:
@@ -235,11 +224,10 @@ def _other_jobs(tx: Tx, hashes: Collection[str], states: Sequence[State]) -> lis
     """Jobs in these states whose document is not the newest of its key."""
     found: list[str] = []
     for part in slices(hashes):
-        query = (
-            select(jobs.c.document_id)
-            .join(documents, documents.c.document_id == jobs.c.document_id)
-            .where(jobs.c.generation == tx.generation, jobs.c.key_hash.in_(part))
-            .where(jobs.c.state.in_(states), ~documents.c.is_newest)
-        )
-        found += tx.connection.execute(query).scalars()
+        older = select(documents.c.document_id).where(documents.c.key_hash.in_(part), ~documents.c.is_newest)
+        # In two steps, and mostly only one: in a join SQLite walks through the whole queue.
+        names = tx.connection.execute(older).scalars().all()
+        for few in slices(names):
+            query = select(jobs.c.document_id).where(jobs.c.generation == tx.generation, jobs.c.document_id.in_(few))
+            found += tx.connection.execute(query.where(jobs.c.state.in_(states))).scalars()
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor
 
@@ -24,10 +24,10 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """``added`` are unknown versions with their revision, ``renumbered`` known ones that came back as the newest."""
+    """Document ids with their revision: ``added`` were unknown, ``renumbered`` are known and came back as newest."""
 
-    added: tuple[tuple[ObjectVersion, int], ...]
-    renumbered: tuple[tuple[ObjectVersion, int], ...]
+    added: Mapping[str, int]
+    renumbered: Mapping[str, int]
     newest: str | None
     newest_is_marker: bool
 
@@ -36,36 +36,29 @@ class Numbering:
         return bool(self.added or self.renumbered)
 
 
-def number(known: Mapping[str, Known], versions: Sequence[ObjectVersion], all_versions: bool) -> Numbering:
-    """Revisions for one key's ``versions`` (newest first): the newest gets one more than the highest known.
+def number(known: Mapping[str, Known], versions: Mapping[str, ObjectVersion], all_versions: bool) -> Numbering:
+    """Revisions for one key's ``versions`` (by document id, newest first): the newest gets one more than the highest.
 
     Only the newest is taken unless ``all_versions``. What is older than the newest known never gets a higher revision.
     """
     newest = next((row for row in known.values() if row.is_newest), None)
     top = max((row.revision for row in known.values()), default=0)
-    added: list[tuple[ObjectVersion, int]] = []
-    renumbered: list[tuple[ObjectVersion, int]] = []
-    marker = newest.is_delete_marker if newest else False
-    last = newest.document_id if newest else None
-    order = {version.document_id: place for place, version in enumerate(versions)}
-    for version in reversed(_distinct(versions)):
-        before = known.get(version.document_id)
+    added: dict[str, int] = {}
+    renumbered: dict[str, int] = {}
+    last, marker = (newest.document_id, newest.is_delete_marker) if newest else (None, False)
+    order = {name: place for place, name in enumerate(versions)}
+    for name, version in reversed(list(versions.items())):
+        before = known.get(name)
         if before is not None and not _came_back(before, version):
             continue
-        if _is_older(version, newest, order):
+        if newest is not None and _is_older(name, version, newest, order):
             if all_versions and before is None:
-                added.append((version, BEFORE_COUNTING))
-            continue
-        if not (version.is_latest or all_versions):
-            continue
-        top += 1
-        (renumbered if before else added).append((version, top))
-        last, marker = version.document_id, version.is_delete_marker
-    return Numbering(tuple(added), tuple(renumbered), last, marker)
-
-
-def _distinct(versions: Sequence[ObjectVersion]) -> list[ObjectVersion]:
-    return list({version.document_id: version for version in versions}.values())
+                added[name] = BEFORE_COUNTING
+        elif version.is_latest or all_versions:
+            top += 1
+            (renumbered if before else added)[name] = top
+            last, marker = name, version.is_delete_marker
+    return Numbering(added, renumbered, last, marker)
 
 
 def _came_back(known: Known, version: ObjectVersion) -> bool:
@@ -74,11 +67,9 @@ def _came_back(known: Known, version: ObjectVersion) -> bool:
     return unversioned and not known.is_newest and version.is_latest and version.last_modified > known.last_modified
 
 
-def _is_older(version: ObjectVersion, newest: Known | None, order: Mapping[str, int]) -> bool:
-    if newest is None:
-        return False
+def _is_older(name: str, version: ObjectVersion, newest: Known, order: Mapping[str, int]) -> bool:
     if newest.document_id in order:
-        return order[version.document_id] > order[newest.document_id]
+        return order[name] > order[newest.document_id]
     return _time(version.last_modified, newest.last_modified) < _time(newest.last_modified, version.last_modified)
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, case, func, or_, select, update
 
 from ingest.model import ENDS, FORWARD, Branch, ChunkFailure, Document, Failure, State, key_hash
 from ingest.state.moves import (
@@ -31,20 +31,20 @@ AWAITED = (State.EMBEDDING, State.INDEXING, State.VERIFYING)
 
 def record_chunks(tx: Tx, records: Sequence[ConstructRecord]) -> None:
     """Writes down what construct made, by assignment, and moves on: to verifying where nothing has to be written."""
-    for one in sorted(records, key=lambda one: one.document_id):
-        here = (jobs.c.generation == tx.generation, jobs.c.document_id == one.document_id)
-        # Before the first write, and whatever the state: who deletes a document must know that there may be chunks.
-        tx.connection.execute(update(jobs).where(*here).values(in_index=True))
-        values = {
-            "chunk_count": one.chunk_count,
-            "unchanged": one.unchanged,
-            "tokens": one.tokens,
-            "unknown_tokens": one.unknown_tokens,
-            "language": one.language,
-        }
-        tx.connection.execute(update(jobs).where(*here, jobs.c.state.in_(FORWARD)).values(values))
-        to = State.VERIFYING if one.unchanged == one.chunk_count else State.EMBEDDING
-        move(tx, [one.document_id], Move(to))
+    if not records:
+        return
+    names = ("chunk_count", "unchanged", "tokens", "unknown_tokens", "language")
+    rows = [
+        {"id_": one.document_id, **{name: getattr(one, name) for name in names}}
+        for one in sorted(records, key=lambda one: one.document_id)
+    ]
+    here = (jobs.c.generation == tx.generation, jobs.c.document_id == bindparam("id_"))
+    # Before the first write and in any state: who deletes a document must know that there may be chunks of it.
+    values: dict[str, Any] = {"in_index": True, **{name: bindparam(name) for name in names}}
+    tx.connection.execute(update(jobs).where(*here).values(values), rows)
+    whole = [one.document_id for one in records if one.unchanged == one.chunk_count]
+    move(tx, whole, Move(State.VERIFYING))
+    move(tx, {one.document_id for one in records} - set(whole), Move(State.EMBEDDING))
 
 
 def bury(tx: Tx, failures: Sequence[ChunkFailure]) -> None:

@@ -69,8 +69,15 @@ documents = Table(
         "documents_newest",
         "key_hash",
         unique=True,
-        sqlite_where=text("is_newest"),
+        sqlite_where=text("is_newest = 1"),  # as SQLAlchemy writes the condition, else SQLite ignores the index
         postgresql_where=text("is_newest"),
+    ),
+    Index("documents_key", "key_hash"),
+    Index(
+        "documents_markers",
+        "key_hash",
+        sqlite_where=text("is_delete_marker = 1"),
+        postgresql_where=text("is_delete_marker"),
     ),
 )
 

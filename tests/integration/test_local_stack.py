@@ -52,8 +52,8 @@ def send(method: str, url: str, body: object) -> Any:
 def send_bulk(node: Service, lines: list[dict[str, object]]) -> Any:
     body = "".join(json.dumps(line) + "\n" for line in lines).encode()
     headers = {"Content-Type": "application/x-ndjson"}
-    request = urllib.request.Request(f"{node.url}/_bulk?refresh=true", data=body, headers=headers)
-    with urllib.request.urlopen(request, timeout=30) as response:
+    request = urllib.request.Request(f"{node.url}/_bulk?refresh=true", data=body, headers=headers)  # noqa: S310
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
         return json.load(response)
 
 

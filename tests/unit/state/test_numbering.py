@@ -9,29 +9,33 @@ from ingest.model import ObjectVersion
 from ingest.state.numbering import BEFORE_COUNTING, Known, number
 
 
-def listed(*numbers: int, latest: bool = True) -> list[ObjectVersion]:
-    newest = max(numbers) if latest else None
+def page(*versions: ObjectVersion) -> dict[str, ObjectVersion]:
+    return {version.document_id: version for version in versions}
+
+
+def listed(*numbers: int) -> dict[str, ObjectVersion]:
     ordered = sorted(numbers, reverse=True)
-    return [ObjectVersion("b", "k", f"v{n}", "e", 1, float(n), n == newest) for n in ordered]
+    return page(*(ObjectVersion("b", "k", f"v{n}", "e", 1, float(n), n == ordered[0]) for n in ordered))
 
 
-def learn(known: dict[str, Known], versions: list[ObjectVersion], all_versions: bool) -> dict[str, Known]:
+def learn(known: dict[str, Known], versions: dict[str, ObjectVersion], all_versions: bool) -> dict[str, Known]:
     """What the ledger knows after it wrote down the numbering."""
     found = number(known, versions, all_versions)
     rows = {name: (row.revision, row.last_modified, row.is_delete_marker) for name, row in known.items()}
-    rows |= {v.document_id: (n, v.last_modified, v.is_delete_marker) for v, n in (*found.added, *found.renumbered)}
+    for name, revision in [*found.added.items(), *found.renumbered.items()]:
+        rows[name] = (revision, versions[name].last_modified, versions[name].is_delete_marker)
     return {name: Known(name, n, at, name == found.newest, marker) for name, (n, at, marker) in rows.items()}
 
 
 def test_gap_that_is_found_later_is_numbered_before_counting() -> None:
     known = learn({}, listed(1, 3), all_versions=True)
     known = learn(known, listed(1, 2, 3), all_versions=True)
-    assert [known[v.document_id].revision for v in listed(1, 2, 3)] == [2, BEFORE_COUNTING, 1]
+    assert [known[name].revision for name in listed(1, 2, 3)] == [2, BEFORE_COUNTING, 1]
 
 
 def test_unversioned_object_touched_without_change_keeps_its_revision() -> None:
-    def at(second: float) -> list[ObjectVersion]:
-        return [ObjectVersion("b", "k", "null", "same", 1, second)]
+    def at(second: float) -> dict[str, ObjectVersion]:
+        return page(ObjectVersion("b", "k", "null", "same", 1, second))
 
     known = learn({}, at(1), all_versions=False)
     assert learn(known, at(2), all_versions=False) == known
@@ -42,14 +46,14 @@ def test_unversioned_object_touched_without_change_keeps_its_revision() -> None:
     all_versions=st.booleans(),
 )
 def test_revisions_never_change_and_the_latest_seen_has_the_highest(
-    pages: list[list[ObjectVersion]], all_versions: bool
+    pages: list[dict[str, ObjectVersion]], all_versions: bool
 ) -> None:
     known: dict[str, Known] = {}
     seen: set[float] = set()
-    for page in pages:
-        before, known = known, learn(known, page, all_versions)
+    for versions in pages:
+        before, known = known, learn(known, versions, all_versions)
         assert all(known[name].revision == row.revision for name, row in before.items())
-        seen |= {version.last_modified for version in page}
+        seen |= {version.last_modified for version in versions.values()}
         newest = [row for row in known.values() if row.is_newest]
         assert [row.last_modified for row in newest] == [max(seen)]
         assert newest[0].revision == max(row.revision for row in known.values())
