@@ -197,7 +197,7 @@ class Config(Section):
 
 
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
-    """The configuration in ``path``; ``overrides`` maps dotted keys (``source.limit``) to values. Raises ConfigError."""
+    """The configuration in ``path``, with ``overrides`` from dotted keys (``source.limit``). Raises ConfigError."""
     try:
         raw = yaml.safe_load(Path(path).read_text()) or {}
     except OSError as error:

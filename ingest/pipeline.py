@@ -21,7 +21,7 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 from ingest import rows
 from ingest.config import Config
 from ingest.index.sink import Sink
-from ingest.index.throttle import Gate, Signal, Throttle
+from ingest.index.throttle import Gate, Signal, Throttle, ThrottleReport
 from ingest.model import Document, Receipt, State
 from ingest.observe import Stats
 from ingest.progress import Ticker
@@ -108,6 +108,11 @@ class RemoteGate:
     def release(self, token: int, signal: Signal) -> bool:
         """See Gate."""
         return bool(ray.get(self._window.release.remote(token, signal)))
+
+    def report(self) -> ThrottleReport:
+        """See Gate."""
+        report: ThrottleReport = ray.get(self._window.report.remote())
+        return report
 
 
 class Watch(ExecutionCallback):

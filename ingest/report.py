@@ -169,8 +169,8 @@ def _warnings(run: Run, ledger: Ledger) -> Iterator[str]:
     if unknown:
         worst = ", ".join(f"{row.key} ({row.share:.0%})" for row in unknown[:3])
         yield (
-            f"{len(unknown)} documents have more than {UNKNOWN_SHARE:.0%} of their tokens unknown to {run.config.embed.model}: "
-            f"the model does not know their language and search will not find them well, e.g. {worst}"
+            f"{len(unknown)} documents have more than {UNKNOWN_SHARE:.0%} of their tokens unknown to "
+            f"{run.config.embed.model}: the model does not know their language and search will not find them well, e.g. {worst}"
         )
     held = ledger.held_by_others(run.generation, run.run_id)
     for other, number in held.items():
@@ -194,10 +194,7 @@ def _lines(r: Report) -> Iterator[str]:
     yield f"  segments    {_pairs(engines) or 'none'}; {r.pages:,} pages parsed in this run"
     yield f"  chunks      {_pairs(r.chunks)}"
     yield f"  embed calls {_pairs(r.embed_calls)};  bulk items {_pairs(r.bulk_items) or 'none'}"
-    yield (
-        f"  in flight   index {r.throttle['index_in_flight_peak']} of {r.throttle['index_in_flight_allowed']} at most, "
-        f"embed {r.throttle['embed_in_flight_peak']} of {r.throttle['embed_in_flight_allowed']}; throttle window peaked at {r.throttle['window_peak']}"
-    )
+    yield f"  in flight   {_in_flight(r.throttle)}"
     yield f"  peaks       {', '.join(f'{name} {value:g}' for name, value in r.peaks.items())}"
     yield from _stage_lines(r)
     yield from _list("slowest", [f"{row['seconds']:7.1f} s  {row['key']}" for row in r.slowest])
@@ -205,6 +202,12 @@ def _lines(r: Report) -> Iterator[str]:
     if r.skipped:
         yield f"  skipped     {_pairs(r.skipped)}"
     yield from (f"  warning     {line}" for line in r.warnings)
+
+
+def _in_flight(t: Mapping[str, int]) -> str:
+    index = f"index {t['index_in_flight_peak']} of {t['index_in_flight_allowed']} at most"
+    embed = f"embed {t['embed_in_flight_peak']} of {t['embed_in_flight_allowed']}"
+    return f"{index}, {embed}; the throttle's window peaked at {t['window_peak']}"
 
 
 def _stage_lines(r: Report) -> Iterator[str]:

@@ -359,7 +359,8 @@ class Index:
         self._run = run
         self._stats = observe.Stats()
         self._ledger = Ledger(run.config.ledger.url)
-        self._sink = open_sink(run.config.index, run.generation, gate())
+        self._gate = gate()
+        self._sink = open_sink(run.config.index, run.generation, self._gate)
         self._in_flight = InFlight(self._stats, "index.in_flight")
         self._stopped = False
 
@@ -410,6 +411,7 @@ class Index:
             self._stats.add(f"index.retries.{verdict}", number)
         self._stats.add("index.requests", written.stats.requests)
         self._stats.add("index.bytes", written.stats.request_bytes)
+        self._stats.peak("index.window", self._gate.report().peak_window)
 
     def _stop(self, error: StoreRefused) -> None:
         self._stopped = True

@@ -1,7 +1,7 @@
 """Verify windows: count what the index holds, settle documents, then delete what they replace.
 
-`ready` is a measured fact: the refreshed number of chunks of a document version equals the expected one. Only after that
-do the chunks of an older version go.
+`ready` is a measured fact: the refreshed number of chunks of a document version equals the expected one. Only then do
+the chunks of an older version go.
 """
 
 from __future__ import annotations

@@ -55,9 +55,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stack(
-    opensearch_url: str, aws_url: str, models: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
+def stack(opensearch_url: str, aws_url: str, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """OpenSearch, S3 and a Ray head that takes jobs; each test makes buckets, alias and ledger of its own."""
     environment = {"AWS_ENDPOINT_URL": aws_url, **CREDENTIALS}
     head = ray_head.start(tmp_path_factory.mktemp("ray"), ray_head.Head(env=environment))

@@ -122,7 +122,9 @@ class Site:
 
     def put(self, documents: Mapping[str, bytes]) -> dict[str, str]:
         """Key → version id of what was uploaded."""
-        return {k: self.s3.put_object(Bucket=self.bucket, Key=k, Body=body)["VersionId"] for k, body in documents.items()}
+        return {
+            k: self.s3.put_object(Bucket=self.bucket, Key=k, Body=body)["VersionId"] for k, body in documents.items()
+        }
 
     def remove(self, key: str) -> None:
         """Puts a delete marker."""

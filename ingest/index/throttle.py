@@ -61,6 +61,10 @@ class Gate(Protocol):
         """Gives the token back; True if no other request was in flight at the same time."""
         ...
 
+    def report(self) -> ThrottleReport:
+        """What the window did so far."""
+        ...
+
 
 def wait_turn(gate: Gate, sleep: Callable[[float], None]) -> int:
     """A token of ``gate``, as soon as there is one."""
@@ -75,6 +79,7 @@ class ThrottleReport:
 
     limit: int
     window: int
+    peak_window: int
     in_flight: int
     peak_in_flight: int
     decreases: int
@@ -96,6 +101,7 @@ class _Seen:
     requests: int = 0
     tokens: int = 0
     history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    peak_window: int = 0
 
 
 class Throttle:
@@ -140,6 +146,7 @@ class Throttle:
             return ThrottleReport(
                 limit=window.limit,
                 window=window.size,
+                peak_window=max(seen.peak_window, window.size),
                 in_flight=len(self._grants),
                 peak_in_flight=seen.peak,
                 decreases=window.epoch,
@@ -148,6 +155,7 @@ class Throttle:
             )
 
     def _move(self, window: Window) -> None:
+        self._seen.peak_window = max(self._seen.peak_window, self._window.size)
         if window.size != self._window.size:
             self._seen.history.append((self._clock() - self._seen.started, window.size))
         self._window = window

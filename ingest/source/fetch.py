@@ -44,7 +44,7 @@ class VersionCache:
         os.close(handle)
         try:
             self._download(document, name)
-            os.replace(name, target)
+            Path(name).replace(target)
         except (StoreUnavailable, StoreRefused) as error:
             raise SourceError("source_unavailable", str(error)) from error
         finally:
@@ -53,7 +53,7 @@ class VersionCache:
     def _download(self, document: Document, name: str) -> None:
         what = f"s3://{document.bucket}/{document.key} version {document.version_id}"
         pinned = _pin(document)
-        with translated(what), open(name, "wb") as file:
+        with translated(what), Path(name).open("wb") as file:
             body = self._client.get_object(Bucket=document.bucket, Key=document.key, **pinned)["Body"]
             for piece in body.iter_chunks(1 << 20):
                 file.write(piece)

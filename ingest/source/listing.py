@@ -108,7 +108,7 @@ def _drain(source: Callable[[], Iterable[list[ObjectVersion]]], batches: Queue[A
         for batch in source():
             batches.put(batch)
         batches.put(None)
-    except BaseException as error:  # handed to the consumer, which raises it
+    except BaseException as error:  # noqa: BLE001 - handed to the consumer, which raises it
         batches.put(error)
 
 
