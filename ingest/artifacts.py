@@ -10,7 +10,7 @@ import orjson
 from botocore.exceptions import BotoCoreError, ClientError
 
 from ingest.config import ArtifactConfig
-from ingest.errors import StoreUnavailable
+from ingest.errors import SourceError
 from ingest.model import Block, Branch, Failure, Page, ParsedSegment
 
 KEPT_BYTES = 64 << 20  # artifacts an actor remembers, compressed: the closer of a document mostly wrote them itself
@@ -29,26 +29,30 @@ class Artifacts:
         return f"{self._config.prefix}{parser}/{document_id[:2]}/{document_id}/{number:05d}.json.gz"
 
     def put(self, segment: ParsedSegment) -> str:
-        """Stores the segment unless it is there already; returns its key. Raises StoreUnavailable."""
+        """Stores the segment unless it is there already; returns its key. Raises SourceError."""
         key = self.key(segment.parser, segment.document_id, segment.number)
         body = gzip.compress(orjson.dumps(segment), compresslevel=1, mtime=0)
         try:
             self._client.put_object(Bucket=self._config.bucket, Key=key, Body=body, IfNoneMatch="*")
         except (ClientError, BotoCoreError) as error:
-            if _status(error) != 412:  # 412: a repeat, the first one stands
-                raise StoreUnavailable(f"put s3://{self._config.bucket}/{key}: {error}") from error
+            if _status(error) == 412:  # a repeat: the first one stands, and is what `get` gives
+                return key
+            raise self._unavailable("put", key, error) from error
         self._remember(key, body)
         return key
 
     def get(self, key: str) -> ParsedSegment:
-        """The segment stored under ``key``. Raises StoreUnavailable."""
+        """The segment stored under ``key``. Raises SourceError."""
         body = self._recent.get(key)
         if body is None:
             try:
                 body = self._client.get_object(Bucket=self._config.bucket, Key=key)["Body"].read()
             except (ClientError, BotoCoreError) as error:
-                raise StoreUnavailable(f"get s3://{self._config.bucket}/{key}: {error}") from error
+                raise self._unavailable("get", key, error) from error
         return decode(gzip.decompress(body))
+
+    def _unavailable(self, verb: str, key: str, error: Exception) -> SourceError:
+        return SourceError("source_unavailable", f"{verb} s3://{self._config.bucket}/{key}: {error}")
 
     def _remember(self, key: str, body: bytes) -> None:
         self._recent[key] = body

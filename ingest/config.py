@@ -9,11 +9,12 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ingest.errors import ConfigError
 
@@ -36,6 +37,21 @@ class SourceConfig(Section):
     listing_threads: int = Field(8, ge=1, description="prefix shards listed at the same time")
     tenant: str = Field("", description="tenant written on every chunk")
     principals: tuple[str, ...] = Field((), description="who may read; empty = nobody")
+
+    @property
+    def since_s(self) -> float:
+        """``since`` in seconds since 1970; UTC where it names no zone."""
+        at = datetime.fromisoformat(self.since or "1970-01-01")
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+    @field_validator("since")
+    @classmethod
+    def _is_date(cls, value: str) -> str:
+        try:
+            datetime.fromisoformat(value or "1970-01-01")
+        except ValueError:
+            raise ValueError(f"{value!r} is no ISO date such as 2026-11-30 or 2026-11-30T12:00:00+02:00") from None
+        return value
 
 
 class ArtifactConfig(Section):
@@ -232,7 +248,10 @@ def keys(section: type[BaseModel] = Config, prefix: str = "") -> Iterator[tuple[
 
 def _put(raw: dict[str, Any], path: list[str], value: Any) -> None:
     for name in path[:-1]:
-        raw = raw.setdefault(name, {})
+        raw[name] = {} if raw.get(name) is None else raw[name]  # `chunk:` with nothing below is None
+        raw = raw[name]
+        if not isinstance(raw, dict):
+            raise ConfigError(f"{name}: a mapping of keys is expected, to set {path[-1]} in")
     raw[path[-1]] = value
 
 

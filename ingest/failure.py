@@ -69,7 +69,7 @@ REASONS: dict[str, Reason] = {
 
 def classify(error: BaseException) -> Failure:
     """The branch, slug and sentence of an error; what nobody foresaw is ``internal_error``."""
-    if isinstance(error, UnitError):
+    if isinstance(error, UnitError) and error.reason in REASONS:  # an engine of the user's may make one up
         return failure(error.reason, error.detail)
     if isinstance(error, StoreThrottled):
         return failure("index_throttled", str(error))

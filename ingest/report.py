@@ -129,7 +129,7 @@ def _segments(counts: Sequence[SegmentCount]) -> dict[str, dict[str, int]]:
 
 def _failure(row: FailureRow) -> dict[str, Any]:
     flat = asdict(row)
-    return flat.pop("failure") | flat
+    return {**flat.pop("failure"), **flat}
 
 
 def _chunks(expected: int, stats: Mapping[str, float]) -> dict[str, int]:
@@ -170,7 +170,8 @@ def _warnings(run: Run, ledger: Ledger) -> Iterator[str]:
         worst = ", ".join(f"{row.key} ({row.share:.0%})" for row in unknown[:3])
         yield (
             f"{len(unknown)} documents have more than {UNKNOWN_SHARE:.0%} of their tokens unknown to "
-            f"{run.config.embed.model}: the model does not know their language and search will not find them well, e.g. {worst}"
+            f"{run.config.embed.model}: the model does not know their language and search will not find them well, "
+            f"e.g. {worst}"
         )
     held = ledger.held_by_others(run.generation, run.run_id)
     for other, number in held.items():

@@ -162,7 +162,7 @@ def vectors(table: pa.Table) -> np.ndarray[Any, Any]:
     """The vector column as float32, shape (rows, dimension)."""
     column = table.column(VECTOR).combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    return np.asarray(column.flatten()).reshape(len(column), -1)
+    return np.asarray(column.flatten()).reshape(len(column), column.type.list_size)
 
 
 def receipts_to_table(receipts: Sequence[Receipt]) -> pa.Table:

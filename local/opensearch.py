@@ -67,6 +67,28 @@ _VARIANTS = {
             "org.opensearch.neuralsearch.plugin.NeuralSearch",
         ),
     ),
+    # without neural-search there is no `hybrid` query; Lucene does without the vector module that this runtime lacks
+    "3": _Variant(
+        jars.Line(
+            "3",
+            (
+                "opensearch3/LocalNode3.java",
+                "opensearch3/QueryBuilderProtoConverter.java",
+                "opensearch3/QueryBuilderProtoConverterRegistry.java",
+                "opensearch3/QueryContainer.java",
+            ),
+            21,
+        ),
+        "LocalNode3",
+        (
+            "org.opensearch.transport.Netty4ModulePlugin",
+            "org.opensearch.painless.PainlessModulePlugin",
+            "org.opensearch.index.reindex.ReindexModulePlugin",
+            "org.opensearch.index.mapper.MapperExtrasModulePlugin",
+            "org.opensearch.join.ParentJoinModulePlugin",
+            "org.opensearch.knn.plugin.KNNPlugin",
+        ),
+    ),
 }
 LINES = tuple(_VARIANTS)
 

@@ -9,10 +9,12 @@ import hashlib
 import itertools
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ import yaml
 from opensearchpy import OpenSearch
 
 _numbers = itertools.count(1)
+Chunks = Mapping[str, Mapping[str, Any]]
 
 
 def digest(*parts: str) -> str:
@@ -139,6 +142,7 @@ class Site:
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """``ingest submit -- backfill``, started."""
+        self.report.unlink(missing_ok=True)
         command = [sys.executable, "-m", "jobs", "submit", "--address", self.stack.jobs_url, "--", "backfill"]
         return subprocess.Popen(
             [*command, "--config", str(self.config), "--report", str(self.report), *args],
@@ -147,8 +151,10 @@ class Site:
 
     def backfill(self, *args: str) -> Outcome:
         """Runs the job to its end."""
-        self.report.unlink(missing_ok=True)
-        process = self.start(*args)
+        return self.finish(self.start(*args))
+
+    def finish(self, process: subprocess.Popen[str]) -> Outcome:
+        """Waits for a started job."""
         output, _ = process.communicate(timeout=280)
         return Outcome(process.returncode, output, json.loads(self.report.read_text()) if self.report.exists() else {})
 
@@ -163,6 +169,14 @@ class Site:
             assert process.poll() is None, f"the job ended first: {process.communicate()[0][-3000:]}"
             assert time.monotonic() < deadline, f"{self.count()} chunks after {timeout_s} s"
             time.sleep(0.1)
+
+    def ledger_rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Rows of the ledger; none while it has no such table."""
+        try:
+            with closing(sqlite3.connect(self.folder / "ledger.db", timeout=30)) as connection:
+                return connection.execute(query).fetchall()
+        except sqlite3.OperationalError:
+            return []
 
     # ------------------------------------------------------------ index
 
@@ -186,7 +200,7 @@ class Site:
                 return
             after = {"search_after": hits[-1]["sort"]}
 
-    def expected_ids(self, chunks: Mapping[str, Mapping[str, Any]], keys: set[str]) -> set[str]:
+    def expected_ids(self, chunks: Chunks, keys: set[str]) -> set[str]:
         """Ids of all chunks that the newest versions of ``keys`` must have, from the listing and their chunk counts."""
         counts = {fields["document_id"]: fields["chunk_count"] for fields in chunks.values()}
         newest = self.newest()
@@ -198,7 +212,7 @@ class Site:
         }
 
 
-def contents(chunks: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int], tuple[str, str, str]]:
+def contents(chunks: Chunks) -> dict[tuple[str, int], tuple[str, str, str]]:
     """(key, chunk index) → what does not depend on version, run and time: header, text, content hash."""
     return {
         (fields["doc_key"], fields["chunk_index"]): (fields["header"], fields["text"], fields["content_hash"])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import groupby
 from queue import Queue
+from threading import Event
 from typing import Any
 
 from ingest.config import SourceConfig
@@ -97,33 +97,37 @@ def list_versions(client: Any, config: SourceConfig) -> Iterator[list[ObjectVers
     """Batches of all shards as they come, at most ``PAGES_AHEAD`` a thread in memory; raises what a shard raised."""
     todo = shards(client, config.bucket, config.prefix, config.listing_threads)
     batches: Queue[list[ObjectVersion] | BaseException | None] = Queue(PAGES_AHEAD * config.listing_threads)
+    stop = Event()
     with ThreadPoolExecutor(config.listing_threads, thread_name_prefix="list") as pool:
         for shard in todo:
-            pool.submit(_drain, partial(list_shard, client, config.bucket, shard), batches)
-        yield from _collect(batches, len(todo))
+            pool.submit(_drain, partial(list_shard, client, config.bucket, shard), batches, stop)
+        yield from _collect(batches, len(todo), stop)
 
 
-def _drain(source: Callable[[], Iterable[list[ObjectVersion]]], batches: Queue[Any]) -> None:
+def _drain(source: Callable[[], Iterator[list[ObjectVersion]]], batches: Queue[Any], stop: Event) -> None:
     try:
-        for batch in source():
+        pages = source()
+        while not stop.is_set() and (batch := next(pages, None)) is not None:
             batches.put(batch)
         batches.put(None)
     except BaseException as error:  # noqa: BLE001 - handed to the consumer, which raises it
         batches.put(error)
 
 
-def _collect(batches: Queue[Any], open_shards: int) -> Iterator[list[ObjectVersion]]:
-    failed: BaseException | None = None
-    while open_shards:
-        batch = batches.get()
-        if isinstance(batch, list):
-            if not failed:
+def _collect(batches: Queue[Any], open_shards: int, stop: Event) -> Iterator[list[ObjectVersion]]:
+    try:
+        while open_shards:
+            batch = batches.get()
+            if isinstance(batch, list):
                 yield batch
-            continue
-        open_shards -= 1
-        failed = failed or batch
-    if failed:
-        raise failed
+                continue
+            open_shards -= 1
+            if batch:
+                raise batch
+    finally:  # an error here or in the consumer: the threads that wait for room in the queue must end too
+        stop.set()
+        while open_shards:
+            open_shards -= not isinstance(batches.get(), list)
 
 
 def selected(client: Any, config: SourceConfig, skipped: Counter[str]) -> Iterator[list[ObjectVersion]]:
@@ -140,7 +144,7 @@ def selected(client: Any, config: SourceConfig, skipped: Counter[str]) -> Iterat
 
 def select(batch: Sequence[ObjectVersion], config: SourceConfig, skipped: Counter[str]) -> list[ObjectVersion]:
     """The rows of a batch that the configuration asks for; the others are counted in ``skipped`` by reason."""
-    since = datetime.fromisoformat(config.since).replace(tzinfo=UTC).timestamp() if config.since else 0.0
+    since = config.since_s
     chosen: list[ObjectVersion] = []
     for key, rows in groupby(batch, lambda row: row.key):
         why = _skip(key, config)

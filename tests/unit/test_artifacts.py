@@ -1,0 +1,139 @@
+"""An artifact says the same as the segment that was stored, and what stands is never overwritten."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+from hypothesis import given, settings
+
+from ingest import artifacts
+from ingest.artifacts import Artifacts
+from ingest.config import ArtifactConfig
+from ingest.failure import classify, failure
+from ingest.model import Block, Page, ParsedSegment
+from tests.fake_s3 import FakeS3, refused
+from tests.strategies import PARSED_SEGMENTS
+
+CONFIG = ArtifactConfig(bucket="b", prefix="kept/")
+ID = "ab" + "0" * 62
+SEGMENT = ParsedSegment(ID, 3, 41, 60, (Page(41, (Block("text", "Grüße, 日本"),)),), "pymupdf", "parse-1")
+
+
+def stored(s3: FakeS3, key: str) -> ParsedSegment:
+    """As another process reads it, which remembers nothing."""
+    return Artifacts(s3, CONFIG).get(key)
+
+
+@given(PARSED_SEGMENTS)
+@settings(deadline=None)
+def test_what_is_stored_comes_back_equal(segment: ParsedSegment) -> None:
+    s3 = FakeS3()
+    key = Artifacts(s3, CONFIG).put(segment)
+    assert stored(s3, key) == segment
+
+
+def test_every_field_comes_back_in_its_type() -> None:
+    full = replace(
+        SEGMENT,
+        pages=(Page(41, (Block("heading", "t", 2, (1.5, 2.0, 3.0, 4.0), True),), 595.0, 842.0, 0.5, ("noted",)),),
+        title="Title",
+        outline=((1, "Chapter", 41),),
+        failed_pages=((42, failure("timeout")),),
+        repairs=7,
+    )
+    assert [f.name for f in fields(full) if getattr(full, f.name) == f.default] == []
+    s3 = FakeS3()
+    back = stored(s3, Artifacts(s3, CONFIG).put(full))
+    assert back == full
+    assert hash(back) == hash(full)  # tuples all the way down
+    assert type(back.failed_pages[0][1].branch) is type(full.failed_pages[0][1].branch)
+
+
+def test_the_key_tells_parser_document_and_number() -> None:
+    key = Artifacts(FakeS3(), CONFIG).key("parse-1", ID, 3)
+    assert key == f"kept/parse-1/ab/{ID}/00003.json.gz"
+
+
+def test_a_repeat_leaves_what_stands() -> None:
+    s3 = FakeS3()
+    key = Artifacts(s3, CONFIG).put(SEGMENT)
+    assert Artifacts(s3, CONFIG).put(replace(SEGMENT, engine="another")) == key
+    assert stored(s3, key) == SEGMENT
+    assert len(s3.keys[key]) == 1
+
+
+def test_who_came_second_reads_what_the_first_one_stored() -> None:
+    """Else the chunks of this run would differ from those of a later re-chunk."""
+    s3 = FakeS3()
+    Artifacts(s3, CONFIG).put(SEGMENT)
+    second = Artifacts(s3, CONFIG)
+    key = second.put(replace(SEGMENT, engine="another"))
+    assert second.get(key) == SEGMENT
+
+
+def test_equal_segments_give_equal_bytes() -> None:
+    bodies = []
+    for _ in range(2):
+        s3 = FakeS3()
+        bodies.append(s3.keys[Artifacts(s3, CONFIG).put(SEGMENT)][0].body)
+    assert bodies[0] == bodies[1]
+    assert b"parse-1" in gzip.decompress(bodies[0] or b"")
+
+
+def test_the_closer_reads_its_own_segments_without_asking() -> None:
+    s3 = FakeS3()
+    kept = Artifacts(s3, CONFIG)
+    assert kept.get(kept.put(SEGMENT)) == SEGMENT
+    assert s3.calls["get"] == 0
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "KEPT_BYTES", 500)
+    s3 = FakeS3()
+    kept = Artifacts(s3, CONFIG)
+    keys = [kept.put(replace(SEGMENT, number=number)) for number in range(10)]
+    assert [kept.get(key).number for key in keys] == list(range(10))
+    assert 5 <= s3.calls["get"] < 10  # the newest few came from memory
+
+
+def test_one_too_large_to_remember_is_stored_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "KEPT_BYTES", 1)
+    s3 = FakeS3()
+    kept = Artifacts(s3, CONFIG)
+    assert kept.get(kept.put(SEGMENT)) == SEGMENT
+
+
+class Down(FakeS3):
+    """Answers nothing but ``error``."""
+
+    error: Exception
+
+    def put_object(self, **_: Any) -> dict[str, str]:
+        raise self.error
+
+    def get_object(self, **_: Any) -> dict[str, Any]:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        refused("SlowDown", 503, "PutObject"),
+        refused("AccessDenied", 403, "PutObject"),
+        refused("NoSuchKey", 404, "GetObject"),
+        EndpointConnectionError(endpoint_url="http://s3"),
+    ],
+    ids=str,
+)
+def test_a_store_that_fails_is_told_as_the_object_store_and_not_as_the_index(error: Exception) -> None:
+    down = Down()
+    down.error = error
+    kept = Artifacts(down, CONFIG)
+    for call in (lambda: kept.put(SEGMENT), lambda: kept.get("kept/key")):
+        with pytest.raises(Exception, match="s3://b/kept/") as caught:
+            call()
+        assert classify(caught.value).reason == "source_unavailable"
