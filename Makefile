@@ -8,11 +8,12 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-TORCH ?= cuda
 CORPUS ?= slice
 SOURCE ?=
 QUERY ?= how do I find out where memory leaks
 VENV := .venv
+# what was chosen at the first install stays, so that a later `make` without TORCH does not fetch CUDA after all
+TORCH ?= $(or $(patsubst $(VENV)/.installed-%,%,$(firstword $(wildcard $(VENV)/.installed-*))),cuda)
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 INSTALLED := $(VENV)/.installed-$(TORCH)
@@ -43,15 +44,16 @@ doctor: $(INSTALLED)
 backfill: up
 	@source .local/env && \
 	  $(PY) -m local.corpus $(if $(SOURCE),--source "$(SOURCE)",--corpus $(CORPUS)) && \
-	  { $(PY) -m jobs submit -- backfill --config "$$INGEST_CONFIG" --report "$(CURDIR)/.local/report.json" || \
-	    { test $$? -eq 3 && echo "exit code 3: some documents are not served; the report above says which and why"; }; } && \
+	  { $(PY) -m jobs submit -- backfill --config "$$INGEST_CONFIG" --report "$(CURDIR)/.local/report.json" || code=$$?; \
+	    case $${code:-0} in 0) ;; 3) echo "exit code 3: not every document is served; the report says which and why";; \
+	      *) exit $$code;; esac; } && \
 	  echo && $(PY) -m jobs search "$(QUERY)"
 
 test: $(INSTALLED)
 	@$(PY) -m pytest tests
 
 bench: $(INSTALLED)
-	@$(PY) -m pytest tests/bench -o python_files='bench_*.py' -s
+	@$(PY) -m tests.bench
 
 check: $(INSTALLED)
 	@$(VENV)/bin/ruff check .

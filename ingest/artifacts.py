@@ -54,6 +54,9 @@ class Artifacts:
     def _unavailable(self, verb: str, key: str, error: Exception) -> SourceError:
         return SourceError("source_unavailable", f"{verb} s3://{self._config.bucket}/{key}: {error}")
 
+    def _where(self, key: str) -> str:
+        return f"s3://{self._config.bucket}/{key}"
+
     def _remember(self, key: str, body: bytes) -> None:
         self._recent[key] = body
         while sum(map(len, self._recent.values())) > KEPT_BYTES:

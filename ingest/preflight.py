@@ -80,7 +80,7 @@ def _artifacts(config: Config) -> str:
     client: Any = s3.connect()
     bucket = config.artifacts.bucket
     with s3.translated(f"s3://{bucket}"):
-        client.head_bucket(Bucket=bucket)
+        client.list_objects_v2(Bucket=bucket, Prefix=config.artifacts.prefix, MaxKeys=1)  # HEAD's 404 says no code
     return f"s3://{bucket}/{config.artifacts.prefix}"
 
 

@@ -67,10 +67,11 @@ def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float) 
     stats = ledger.stats(run.run_id)
     states = {state.value: number for state, number in ledger.counts(run.generation).items()}
     touched = ledger.counts(run.generation, run.run_id)
+    known = ledger.run(run.run_id)
     wall = time.monotonic() - started
     return Report(
         run_id=run.run_id,
-        verb=run.run_id.split("-")[0],
+        verb=known.verb if known else "",
         outcome=outcome(states),
         config=config_fingerprint(run.config),
         generation=run.generation,
@@ -234,8 +235,9 @@ def _failure_lines(r: Report) -> Iterator[str]:
 def _where(row: Mapping[str, Any]) -> str:
     if row["unit"] == "document":
         return ""
-    pages = f"{row['page_from']}" if row["page_from"] == row["page_to"] else f"{row['page_from']}-{row['page_to']}"
-    return f" chunk {row['chunk_id'][:12]}" if row["unit"] == "chunk" else f" pages {pages}"
+    first, last = row["page_from"], row["page_to"]
+    pages = f"page {first}" if first == last else f"pages {first}-{last}"
+    return f" chunk {row['chunk_id'][:12]}" if row["unit"] == "chunk" else f" {pages}"
 
 
 def _list(title: str, lines: list[str]) -> Iterator[str]:

@@ -146,10 +146,13 @@ def is_alive(who: str) -> bool:
 
 
 def _start_of(pid: int) -> str:
-    stat = Path(f"/proc/{pid}/stat")
-    if stat.parent.parent.joinpath("self").exists():
-        return stat.read_text().rpartition(")")[2].split()[19] if stat.exists() else "gone"
-    return _start_by_ps(pid)
+    if not Path("/proc/self").exists():
+        return _start_by_ps(pid)
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "gone"
+    return "gone" if fields[0] in "ZX" else fields[19]  # a zombie runs no more, whenever its parent looks
 
 
 def _start_by_ps(pid: int) -> str:  # macOS has no /proc

@@ -301,7 +301,6 @@ class Embed:
     def __call__(self, table: pa.Table) -> pa.Table:
         with self._in_flight, self._stats.timed("embed"):
             embedded = self._embed(table)
-        self._count(table)
         hand_over(self._ledger, self._run, self._stats)
         return embedded
 
@@ -316,6 +315,7 @@ class Embed:
             observe.event("embed.call_failed", level=logging.ERROR, exc=error, rows=table.num_rows)
             self._stats.add("embed.calls_failed")
             return rows.with_vectors(table.slice(0, 0), np.zeros((0, self._embedder.dimension), np.float32))
+        self._count(table)
         if not found.good.all():
             self._bury(table.filter(pa.array(~found.good)))
         return rows.with_vectors(table.filter(pa.array(found.good)), found.vectors[found.good])

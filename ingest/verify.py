@@ -66,6 +66,9 @@ class Verifier:
 
     def delete_all(self, documents: Sequence[Document], state: State) -> None:
         """Deletes every chunk of these versions and ends them in ``state``; deletes carry the key's newest revision."""
+        if not documents:
+            return
+        self._sink.refresh()  # what was written a moment ago must be visible to be found
         newest = self._ledger.newest_revisions([(d.bucket, d.key) for d in documents])
         for document in documents:
             revision = newest.get((document.bucket, document.key), document.revision)

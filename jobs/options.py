@@ -34,7 +34,7 @@ def load(args: argparse.Namespace, **extra: Any) -> Config:
     if not args.config:
         raise ConfigError("no configuration: give --config FILE or set INGEST_CONFIG (`. .local/env` does)")
     overrides: dict[str, Any] = dict(_pair(item) for item in args.set)
-    overrides |= {key.replace("__", "."): value for key, value in extra.items() if value not in (None, [], 0, "")}
+    overrides |= {key.replace("__", "."): value for key, value in extra.items() if value is not None}
     return config.load(args.config, overrides)
 
 

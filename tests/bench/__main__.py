@@ -1,7 +1,7 @@
 """How fast the engine is beside what a person would write by hand: ``python -m tests.bench`` (``make bench``).
 
 Everything on the same documents and cores, in turn, in one run. No time is a test: what counts are the ratios within
-a run, printed and written to ``.local/bench.json``. BENCH=small (the default, 490 pages) or large (20,000 chunks).
+a run, printed and written to ``.local/bench.json``. BENCH=small (the default, 487 pages) or large (20,000 chunks).
 """
 
 from __future__ import annotations

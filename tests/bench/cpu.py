@@ -39,12 +39,13 @@ GENERIC = ("idle worker", "")
 
 @dataclass(slots=True)
 class Seen:
-    """One process: CPU seconds since it was first met, largest RSS in MiB, when it was met and took its role."""
+    """One process: when it was met first, took its role and was met last, its CPU seconds, its largest RSS in MiB."""
 
     role: str
     first_s: float
     role_s: float
     cpu_before: float
+    last_s: float = 0.0
     cpu: float = 0.0
     rss_mb: float = 0.0
 
@@ -57,7 +58,8 @@ class Row:
     processes: int
     cpu_s: float
     rss_mb: float
-    first_s: float  # when the first of them was met
+    first_s: float  # when the first of them took the role
+    last_s: float  # when one was met last
 
 
 @dataclass(slots=True)
@@ -122,6 +124,7 @@ class Watch:
         seen = self.seen[key]
         if role not in GENERIC and seen.role != role:
             seen.role, seen.role_s = role, now
+        seen.last_s = now
         seen.cpu = cpu - seen.cpu_before
         seen.rss_mb = max(seen.rss_mb, process.memory_info().rss / (1 << 20))
 
@@ -144,6 +147,7 @@ def _row(role: str, members: Sequence[Seen]) -> Row:
         cpu_s=sum(seen.cpu for seen in members),
         rss_mb=sum(seen.rss_mb for seen in members),
         first_s=min(seen.role_s for seen in members),
+        last_s=max(seen.last_s for seen in members),
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ingest.chunk import embed_text
 from ingest.config import EmbedConfig
-from ingest.embed import resolve_model
+from ingest.embed import describe_embedder, resolve_model
 from tests.bench import cpu
 from tests.bench.services import Services
 from tests.harness import Site
@@ -36,6 +36,7 @@ class Timed:
     tokens: int
     cpu_s: float
     store_cpu_s: float
+    dtype: str
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -57,13 +58,13 @@ def loop(kind: str, services: Services, documents: Path) -> Timed:
     command += ["--model-xml", str(services.model_xml)]
     store, own = cpu.cpu_s(services.opensearch.pid), _children_s()
     started = time.monotonic()
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     wall = time.monotonic() - started
     if done.returncode:
         raise SystemExit(f"the {kind} loop ended with {done.returncode}:\n{done.stderr[-2000:]}")
     told = json.loads(done.stdout.splitlines()[-1])
     store = cpu.cpu_s(services.opensearch.pid) - store
-    return Timed(kind, wall, told["chunks"], told["tokens"], _children_s() - own, store, told["seconds"])
+    return Timed(kind, wall, told["chunks"], told["tokens"], _children_s() - own, store, told["dtype"], told["seconds"])
 
 
 def pipeline(name: str, services: Services, site: Site, *options: str) -> Pipeline:
@@ -83,7 +84,8 @@ def pipeline(name: str, services: Services, site: Site, *options: str) -> Pipeli
     store = sum(row.cpu_s for row in rows if row.role == cpu.STORE)
     own = sum(row.cpu_s for row in rows) - store
     busy = {stage: row["seconds"] for stage, row in report["stages"].items()}
-    timed = Timed(name, wall, report["chunks"]["written"], 0, own, store, busy)
+    dtype = describe_embedder(EmbedConfig()).dtype
+    timed = Timed(name, wall, report["chunks"]["written"], 0, own, store, dtype, busy)
     return Pipeline(timed, report, rows, watch.probed_s, watch.machine_s)
 
 
@@ -94,9 +96,8 @@ def cosine(site: Site) -> dict[str, float]:
     site.search.indices.refresh(index=site.alias)
     query = {"function_score": {"random_score": {"seed": 1, "field": "_seq_no"}}}
     body = {"size": COSINE_SAMPLE, "query": query, "_source": ["header", "text", "vector"]}
-    found = [
-        hit["_source"] for hit in site.search.search(index=site.alias, body=body, request_timeout=60)["hits"]["hits"]
-    ]
+    hits = site.search.search(index=site.alias, body=body, request_timeout=60)["hits"]["hits"]
+    found = [hit["_source"] for hit in hits]
     model = SentenceTransformer(str(resolve_model(EmbedConfig())), device="cpu")
     passages = [embed_text(fields["header"], fields["text"]) for fields in found]
     exact = np.asarray(model.encode(passages, batch_size=16, normalize_embeddings=True), np.float32)

@@ -46,7 +46,7 @@ class Results:
 
 def text(found: Results) -> Iterator[str]:
     """All tables."""
-    yield f"{found.size}: {found.documents} PDFs, {found.pages:,} pages; the loops read files, the pipeline reads S3 (moto)"
+    yield f"{found.size}: {found.documents} PDFs, {found.pages:,} pages; loops read files, the pipeline reads S3 (moto)"
     yield "start-up is in every wall; OpenSearch, moto and Ray's head ran already, the model was converted before"
     yield ""
     yield from _walls(found)
@@ -60,16 +60,17 @@ def text(found: Results) -> Iterator[str]:
 
 def _walls(found: Results) -> Iterator[str]:
     plain, fast = found.wall("plain"), found.wall("openvino")
-    yield f"{'':<14}{'wall s':>8}{'chunks':>8}{'chunks/s':>10}{'to plain':>10}{'to openvino':>13}{'CPU s':>8}{'store':>7}"
+    heads = ("wall s", "chunks", "chunks/s", "to plain", "to openvino", "CPU s", "store CPU s")
+    yield f"{'':<12}" + "".join(f"{head:>13}" for head in heads)
     for t in found.all:
         to_plain, to_fast = (f"{t.wall_s / base:.2f}" if base else "-" for base in (plain, fast))
         rate = t.chunks / t.wall_s
-        yield (
-            f"{t.name:<14}{t.wall_s:8.1f}{t.chunks:8,}{rate:10.1f}{to_plain:>10}{to_fast:>13}"
-            f"{t.cpu_s:8.1f}{t.store_cpu_s:7.1f}"
-        )
+        ratios = f"{to_plain:>13}{to_fast:>13}"
+        yield f"{t.name:<12}{t.wall_s:13.1f}{t.chunks:13,}{rate:13.1f}{ratios}{t.cpu_s:13.1f}{t.store_cpu_s:13.1f}"
     for loop in found.loops:
-        yield f"  {loop.name}: " + ", ".join(f"{step} {seconds:.1f} s" for step, seconds in loop.seconds.items())
+        yield f"  {loop.name} ({loop.dtype}): " + ", ".join(
+            f"{step} {seconds:.1f} s" for step, seconds in loop.seconds.items()
+        )
     yield from _targets(found)
     yield ""
 
@@ -90,11 +91,10 @@ def _inside(found: Pipeline) -> Iterator[str]:
     yield f"  Ray tasks {found.report['blocks']}; per 1,000 segments {blocks_per_1000(found.report):,.0f}"
     yield ""
     total = sum(row.cpu_s for row in found.rows)
-    yield f"  {'process':<28}{'n':>4}{'CPU s':>9}{'share':>7}{'RSS MiB':>9}{'from s':>8}"
+    yield f"  {'process':<28}{'n':>4}{'CPU s':>9}{'share':>7}{'RSS MiB':>9}{'from s':>8}{'to s':>8}"
     for row in found.rows[:ROWS_SHOWN]:
-        yield (
-            f"  {row.role:<28}{row.processes:4}{row.cpu_s:9.2f}{row.cpu_s / total:7.0%}{row.rss_mb:9.0f}{row.first_s:8.1f}"
-        )
+        used = f"{row.processes:4}{row.cpu_s:9.2f}{row.cpu_s / total:7.0%}{row.rss_mb:9.0f}"
+        yield f"  {row.role:<28}{used}{row.first_s:8.1f}{row.last_s:8.1f}"
     yield f"  all of them {total:.1f} s; the whole machine was busy for {found.machine_s:.1f} s of its cores"
     yield ""
 
@@ -103,7 +103,7 @@ def _memory(found: Results) -> Iterator[str]:
     for copies, report in found.memory.items():
         peaks = report["peaks"]
         yield (
-            f"{copies}x the corpus, hashing embedder: {report['chunks']['written']:,} chunks in {report['wall_s']:.1f} s, "
+            f"{copies}x the corpus, hashing embedder: {report['chunks']['written']:,} chunks, "
             f"object store peak {peaks['object_store_mb']:.1f} MiB, driver peak {peaks['driver_rss_mb']:.0f} MiB, "
             f"{blocks_per_1000(report):,.0f} tasks per 1,000 segments"
         )
@@ -113,7 +113,7 @@ def blocks_per_1000(report: dict[str, Any]) -> float:
     """Ray tasks of all stages per 1,000 segments."""
     segments = sum(number for states in report["segments"].values() for number in states.values())
     tasks = sum(number for name, number in report["blocks"].items() if "per" not in name)
-    return 1000 * tasks / max(1, segments)
+    return float(1000 * tasks / max(1, segments))
 
 
 # ---------------------------------------------------------------- JSON
@@ -141,10 +141,10 @@ def _numbers(found: Results) -> Iterator[tuple[str, dict[str, Any]]]:
     once = found.memory.get(1)
     for copies, report in found.memory.items():
         for peak in ("object_store_mb", "driver_rss_mb"):
-            base = once["peaks"][peak] if once and copies > 1 else 0.0
-            yield _entry(found, f"memory.x{copies}.{peak}", report["peaks"][peak], "MiB", base)
-    for name, value in found.cosine.items():
-        yield _entry(found, f"cosine.{name}", value, "chunks" if name == "chunks" else "cosine")
+            before = once["peaks"][peak] if once and copies > 1 else 0.0
+            yield _entry(found, f"memory.x{copies}.{peak}", report["peaks"][peak], "MiB", before)
+    for name, near in found.cosine.items():
+        yield _entry(found, f"cosine.{name}", near, "chunks" if name == "chunks" else "cosine")
 
 
 def _entry(found: Results, name: str, value: float, unit: str, base: float = 0.0) -> tuple[str, dict[str, Any]]:

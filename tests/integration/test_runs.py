@@ -1,0 +1,131 @@
+"""A run on a real index: settings come back however it ends, and a thrown-away index is made again."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.config import Config, parse
+from ingest.errors import StoreRefused
+from ingest.index import generations
+from ingest.index.client import Cluster, connect
+from ingest.runs import bulk_settings, ensure_generation, fingerprints_of, opened
+from ingest.state import Ledger
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def config(opensearch_url: str, tmp_path: Path) -> Iterator[Config]:
+    made = parse(
+        {
+            "source": {"bucket": "b"},
+            "artifacts": {"bucket": "a"},
+            "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
+            "index": {"url": opensearch_url, "alias": f"runs{next(_numbers)}", "refresh_interval": "7s", "replicas": 1},
+            "embed": {"model": "hashing:8"},
+        }
+    )
+    yield made
+    cluster = connect(made.index)
+    cluster.call("DELETE", f"/{made.index.alias}-*")
+    cluster.close()
+
+
+@pytest.fixture
+def cluster(config: Config) -> Iterator[Cluster]:
+    found = connect(config.index)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def ledger(config: Config) -> Iterator[Ledger]:
+    found = Ledger(config.ledger.url)
+    found.migrate()
+    yield found
+    found.close()
+
+
+def generation(config: Config, ledger: Ledger) -> str:
+    return ensure_generation(config, ledger, fingerprints_of(config)).name
+
+
+ASKED = {"index.refresh_interval": "7s", "index.number_of_replicas": "1"}
+
+
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, None])
+def test_settings_come_back_however_the_load_ends(
+    config: Config, ledger: Ledger, cluster: Cluster, error: type[BaseException] | None
+) -> None:
+    index = generation(config, ledger)
+
+    def load() -> None:
+        with bulk_settings(config, ledger, index):
+            assert generations.settings(cluster, index) == dict(generations.LOAD_SETTINGS)
+            if error:
+                raise error
+
+    if error:
+        with pytest.raises(error):
+            load()
+    else:
+        load()
+    assert generations.settings(cluster, index) == ASKED
+    assert ledger.saved_settings(index) is None
+
+
+def test_what_a_killed_run_left_off_is_put_right_by_the_next(config: Config, ledger: Ledger, cluster: Cluster) -> None:
+    index = generation(config, ledger)
+    killed = bulk_settings(config, ledger, index)
+    killed.__enter__()  # and never left
+    with bulk_settings(config, ledger, index):
+        pass
+    assert generations.settings(cluster, index) == ASKED
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(None, "ended"), (KeyError, "failed"), (KeyboardInterrupt, "interrupted")]
+)
+def test_a_run_writes_down_how_it_ended(
+    config: Config, ledger: Ledger, cluster: Cluster, error: type[BaseException] | None, state: str
+) -> None:
+    try:
+        with opened(config, "backfill", "run-1") as (run, _, _):
+            assert ledger.run("run-1").state == "running"  # type: ignore[union-attr]
+            if error:
+                raise error
+    except (KeyError, KeyboardInterrupt):
+        pass
+    found = ledger.run("run-1")
+    assert found is not None
+    assert (found.state, found.verb) == (state, "backfill")
+    assert generations.settings(cluster, run.generation) == ASKED
+
+
+def test_the_same_configuration_finds_its_generation_again(config: Config, ledger: Ledger, cluster: Cluster) -> None:
+    index = generation(config, ledger)
+    assert generation(config, ledger) == index
+    assert generations.serving(cluster, config.index.alias) == index
+    other = config.model_copy(update={"chunk": config.chunk.model_copy(update={"size": 100})})
+    assert fingerprints_of(other) != fingerprints_of(config)
+
+
+def test_a_thrown_away_index_is_made_again_under_its_name(config: Config, ledger: Ledger, cluster: Cluster) -> None:
+    index = generation(config, ledger)
+    cluster.call("DELETE", f"/{index}")
+    assert generation(config, ledger) == index
+    assert generations.exists(cluster, index, "")
+
+
+def test_an_index_that_somebody_else_made_under_the_name_is_not_taken(
+    config: Config, ledger: Ledger, cluster: Cluster
+) -> None:
+    index = generation(config, ledger)
+    cluster.call("DELETE", f"/{index}")
+    cluster.call("PUT", f"/{index}")
+    with pytest.raises(StoreRefused, match="made anew"):
+        generation(config, ledger)
