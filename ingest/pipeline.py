@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,19 +19,23 @@ import ray
 import ray.data
 from ray.data import ActorPoolStrategy, DataContext
 from ray.data._internal.execution.execution_callback import ExecutionCallback
+from ray.data.exceptions import ExecutionTimeoutError
+from ray.exceptions import RayError
 
 from ingest import rows
 from ingest.config import Config
+from ingest.errors import PreflightError, StoreUnavailable
 from ingest.index.sink import Sink
 from ingest.index.throttle import Gate, Signal, Throttle, ThrottleReport
-from ingest.model import Document, Receipt, State
+from ingest.model import Document, Receipt
 from ingest.observe import Stats
 from ingest.progress import Ticker
 from ingest.source import s3
 from ingest.source.listing import selected
-from ingest.stages import Embed, Index, Parse, Run, Triage
+from ingest.stages import Embed, Index, Parse, Triage
 from ingest.state import Ledger
 from ingest.verify import Verifier
+from ingest.work import Run
 
 DOCUMENTS_PER_BLOCK = 32  # a triage call; a block costs Ray 20-40 ms, an inspection 1-100 ms
 
@@ -40,7 +46,7 @@ def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker) -> Counter[st
     verifier = Verifier(run, ledger, sink, ticker.stats)
     for batch in selected(s3.connect(run.config.source.listing_threads), run.config.source, skipped):
         ledger.admit(run.generation, batch, run.config.source)
-    verifier.delete_all(ledger.to_delete(run.generation), State.DELETED)
+    verifier.finish_deletes()
     while documents := ledger.take(run.generation, run.run_id, run.config.run.window_documents, run.config.run.lease_s):
         with ticker.watching(verifier):
             for receipts in spine(run, documents, ticker.stats):
@@ -65,8 +71,26 @@ def spine(run: Run, documents: Sequence[Document], stats: Stats) -> Iterator[lis
         .map_batches(Embed, fn_constructor_args=(run,), **pool(config.embed, batch_size=config.embed.batch))
         .map_batches(Index, fn_constructor_args=(run, shared_gate(config)), **pool(config.index))
     )
-    for table in receipts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-        yield rows.receipts(table)
+    with translated():
+        for table in receipts.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+            yield rows.receipts(table)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Ray's errors as ours: what an actor's constructor refused, or that nothing moved any more."""
+    try:
+        yield
+    except ExecutionTimeoutError as error:
+        raise StoreUnavailable(
+            f"no block moved for {DataContext.get_current().execution_no_progress_timeout_s:g} s; a pool may have no "
+            "place on the cluster, or a stage hangs: see the Ray dashboard; the same command goes on"
+        ) from error
+    except RayError as error:
+        refused = re.search(r"(?:PreflightError|ConfigError|StoreRefused): (.+)", str(error))
+        if refused:
+            raise PreflightError(refused[1]) from error
+        raise StoreUnavailable(f"Ray gave up: {str(error).strip().splitlines()[-1]}") from error
 
 
 def blocks(documents: Sequence[Document], config: Config) -> list[pa.Table]:

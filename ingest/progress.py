@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from ingest.errors import IngestError, StoreRefused, StoreUnavailable
 from ingest.model import ENDS, Receipt
 from ingest.observe import Stats, duration, event
-from ingest.stages import Run
 from ingest.state import Ledger
 from ingest.verify import Verifier
+from ingest.work import Run
 
 
 class Ticker:

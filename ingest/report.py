@@ -13,8 +13,8 @@ from typing import Any
 from ingest.model import State
 from ingest.observe import duration
 from ingest.runs import config_fingerprint
-from ingest.stages import Run
 from ingest.state import FailureRow, Ledger, SegmentCount
+from ingest.work import Run
 
 FAILURES_SHOWN = 1000  # in the JSON; the ledger has them all
 UNKNOWN_SHARE = 0.05  # above it the model does not know the document's language

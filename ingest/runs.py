@@ -23,8 +23,8 @@ from ingest.index.sink import IndexSink, open_sink
 from ingest.index.throttle import Throttle
 from ingest.model import Fingerprints, fingerprint
 from ingest.parse import parser_fingerprint
-from ingest.stages import Run
 from ingest.state import Generation, Ledger
+from ingest.work import Run
 
 COUNTED_AT_ONCE = 5000  # documents in one count query; the server takes 65,536 terms
 
@@ -81,6 +81,7 @@ def ensure_generation(config: Config, ledger: Ledger, fingerprints: Fingerprints
     generations.serving(cluster, config.index.alias)  # refuses an ambiguous or taken name before anything is made
     known = ledger.generation(config.index.alias, fingerprints)
     if known and generations.exists(cluster, known.name, known.uuid):
+        generations.ensure_alias(cluster, config.index.alias, known.name)  # a killed run may have come no further
         return known
     name = known.name if known else _new_name(config)
     uuid = _create(cluster, config, name, fingerprints)

@@ -12,8 +12,8 @@ from ingest import observe
 from ingest.errors import StoreUnavailable
 from ingest.index.sink import Sink
 from ingest.model import Document, State
-from ingest.stages import Run
 from ingest.state import Ledger, Pending, Verified
+from ingest.work import Run
 
 
 class Verifier:
@@ -63,6 +63,12 @@ class Verifier:
         self._delete(tail)
         self._sink.refresh()
         return len(rows) - len(tail)
+
+    def finish_deletes(self) -> None:
+        """Deletes what S3 has deleted, and the older versions that a killed run had no time to delete."""
+        self.delete_all(self._ledger.to_delete(self._run.generation), State.DELETED)
+        if not self._run.config.source.all_versions:
+            self.delete_all(self._ledger.older(self._run.generation), State.SUPERSEDED)
 
     def delete_all(self, documents: Sequence[Document], state: State) -> None:
         """Deletes every chunk of these versions and ends them in ``state``; deletes carry the key's newest revision."""

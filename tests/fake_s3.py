@@ -3,6 +3,8 @@
 ``tests/integration/test_listing.py`` holds it against a real server.
 """
 
+# ruff: noqa: N803 - the arguments are spelled as boto3 spells them
+
 from __future__ import annotations
 
 import hashlib

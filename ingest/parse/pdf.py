@@ -104,12 +104,17 @@ def _opened(path: str, stamp: tuple[int, int]) -> Any:
     try:
         document = pymupdf.open(path, filetype="pdf")
     except (RuntimeError, ValueError) as error:  # PyMuPDF's FileDataError and MuPDF's errors are RuntimeErrors
-        raise ParseError("corrupt_file" if ends_whole(path) else "truncated", str(error)[:200]) from error
+        raise ParseError("corrupt_file" if ends_whole(path) else "truncated", _without(path, error)) from error
     if document.needs_pass:
         raise ParseError("password_required")
     if not len(document) or (document.is_repaired and not ends_whole(path)):
         raise ParseError("corrupt_file" if ends_whole(path) else "truncated", f"{len(document)} pages could be found")
     return document
+
+
+def _without(path: str, error: Exception) -> str:
+    """What MuPDF says, without the name of our local copy."""
+    return str(error).replace(f" '{path}'", "")[:200]
 
 
 def _title(document: Any) -> str:

@@ -229,9 +229,9 @@ class Ledger:
         """The ends that the counts prove, by document; the others stay where they are."""
         return self._do(generation, settling.verified, counts)
 
-    def older(self, generation: str, document_ids: Iterable[str]) -> list[Document]:
-        """Earlier versions that may hold chunks, of those of these documents that serve now."""
-        return self._ask(generation, settling.older, list(document_ids))
+    def older(self, generation: str, document_ids: Iterable[str] | None = None) -> list[Document]:
+        """Earlier versions that may hold chunks, of those of these documents (or of all) that serve now."""
+        return self._ask(generation, settling.older, None if document_ids is None else list(document_ids))
 
     def to_delete(self, generation: str) -> list[Document]:
         """Documents that may hold chunks although their key's newest revision is a delete marker."""

@@ -215,12 +215,13 @@ def superseded(tx: Tx, ids: Iterable[str], all_versions: bool) -> set[str]:
     return found
 
 
-def older(tx: Tx, ids: Iterable[str]) -> list[Document]:
-    """Earlier versions of these keys that may hold chunks and that no run works on, where the new one serves."""
+def older(tx: Tx, ids: Iterable[str] | None) -> list[Document]:
+    """Earlier versions (of these documents' keys, or of all) that may hold chunks, idle, where the new one serves."""
     new, old_document = jobs.alias("new"), documents.alias("old_document")
     found: list[str] = []
-    for part in slices(ids):
-        serves = (new.c.generation == tx.generation, new.c.document_id.in_(part), new.c.state.in_(SERVING))
+    for part in [None] if ids is None else slices(ids):
+        these = () if part is None else (new.c.document_id.in_(part),)
+        serves = (new.c.generation == tx.generation, new.c.state.in_(SERVING), *these)
         query = (
             select(jobs.c.document_id)
             .join(old_document, old_document.c.document_id == jobs.c.document_id)

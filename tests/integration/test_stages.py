@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
 import time
 from collections import Counter
@@ -15,11 +14,10 @@ from typing import Any
 
 import boto3
 import numpy as np
-import psutil
 import pyarrow as pa
 import pytest
 
-from ingest import embed, rows
+from ingest import embed, rows, stages
 from ingest.config import Config, parse
 from ingest.errors import PreflightError
 from ingest.index.client import Cluster, connect
@@ -27,16 +25,17 @@ from ingest.index.sink import IndexSink, open_sink
 from ingest.index.throttle import Throttle
 from ingest.model import Document, IndexChunk, Segment, State, chunk_id
 from ingest.observe import Stats
+from ingest.parse.sandbox import Sandbox
 from ingest.runs import ensure_generation, fingerprints_of
 from ingest.source.listing import selected
-from ingest.stages import Embed, Index, Parse, Run, Triage
+from ingest.stages import Embed, Index, Parse, Triage
 from ingest.state import Ledger
 from ingest.verify import Verifier
+from ingest.work import Run
 from tests import corpus
 from tests.faulty_embedders import POISON
 
 _numbers = itertools.count()
-_stages: list[Any] = []  # kept to the end of the process: a stage has no close, its actor just ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,20 @@ class World:
 
 
 @pytest.fixture
-def world(aws_url: str, opensearch_url: str, tmp_path: Path) -> Iterator[World]:
+def sandboxes(monkeypatch: pytest.MonkeyPatch) -> list[Sandbox]:
+    """Those that the stages start: in a run they end with their actor, here somebody has to end them."""
+    made: list[Sandbox] = []
+
+    def start(*limits: Any) -> Sandbox:
+        made.append(Sandbox(*limits))
+        return made[-1]
+
+    monkeypatch.setattr(stages, "Sandbox", start)
+    return made
+
+
+@pytest.fixture
+def world(aws_url: str, opensearch_url: str, tmp_path: Path, sandboxes: list[Sandbox]) -> Iterator[World]:
     number = next(_numbers)
     client: Any = boto3.client("s3")
     for bucket in (f"stages-{number}", f"stages-artifacts-{number}"):
@@ -109,34 +121,16 @@ def world(aws_url: str, opensearch_url: str, tmp_path: Path) -> Iterator[World]:
         cluster.call("DELETE", f"/{generation.name}")
     for opened in (sink, cluster, ledger, client):
         opened.close()
-    _end_engines()
-
-
-def _end_engines() -> None:
-    children = [c for c in psutil.Process(os.getpid()).children() if "ingest.parse.child" in " ".join(_cmdline(c))]
-    for child in children:
-        child.kill()
-    psutil.wait_procs(children, timeout=10)
-
-
-def _cmdline(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def kept(stage: Any) -> Any:
-    _stages.append(stage)
-    return stage
+    for sandbox in sandboxes:
+        sandbox.close()
 
 
 def triaged(world: World, documents: list[Document]) -> list[Segment]:
-    return rows.segments(kept(Triage(world.run))(rows.documents_to_table(documents)))
+    return rows.segments(Triage(world.run)(rows.documents_to_table(documents)))
 
 
 def parsed(world: World, segments: list[Segment], stage: Any = None) -> list[IndexChunk]:
-    return rows.chunks((stage or kept(Parse(world.run)))(rows.segments_to_table(segments)))
+    return rows.chunks((stage or Parse(world.run))(rows.segments_to_table(segments)))
 
 
 def embedded(world: World, chunks: list[IndexChunk]) -> pa.Table:
@@ -222,7 +216,7 @@ def test_a_resumed_document_brings_only_what_is_open_and_at_last_its_closer(worl
     world.put("long.pdf", corpus.make_pdf(25))
     documents = world.admit()
     segments = triaged(world, documents)
-    stage = kept(Parse(world.run))
+    stage = Parse(world.run)
     assert parsed(world, [segments[1]], stage) == []
     assert [s.number for s in triaged(world, documents)] == [0, 2]
     assert parsed(world, [segments[2]], stage) == []

@@ -138,7 +138,7 @@ def test_a_variable_is_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_variable_that_is_not_set_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOT_SET_ANYWHERE", raising=False)
-    with pytest.raises(ConfigError, match="my.yaml: environment variable NOT_SET_ANYWHERE is not set"):
+    with pytest.raises(ConfigError, match=r"my\.yaml: environment variable NOT_SET_ANYWHERE is not set"):
         load(file, {"source.tenant": "${NOT_SET_ANYWHERE}"})
 
 
@@ -159,7 +159,7 @@ def test_an_override_below_what_is_no_section_is_refused(file: Path) -> None:
 
 
 def test_an_unknown_override_is_refused_like_a_key_of_the_file(file: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean chunk.size"):
+    with pytest.raises(ConfigError, match=r"did you mean chunk\.size"):
         load(file, {"chunk.sise": 200})
 
 

@@ -228,7 +228,7 @@ def test_set_takes_json_or_text(file: Path, item: str, key: tuple[str, str], val
 
 
 def test_set_without_a_value_is_refused(file: Path) -> None:
-    with pytest.raises(ConfigError, match="--set chunk.size: KEY=VALUE is expected"):
+    with pytest.raises(ConfigError, match=r"--set chunk\.size: KEY=VALUE is expected"):
         loaded(file, "chunk.size")
 
 

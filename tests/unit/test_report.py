@@ -16,8 +16,8 @@ from ingest.config import Config, parse
 from ingest.failure import failure
 from ingest.model import ChunkFailure, State
 from ingest.report import FAILURES_SHOWN, Report, build, exit_code, outcome, text
-from ingest.stages import Run
 from ingest.state import ConstructRecord, Ledger, Settlement, Verified
+from ingest.work import Run
 from tests.ledger_steps import FINGERPRINTS, GEN, PARSER, admitted, plan_of, ready, version
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())

@@ -20,8 +20,8 @@ from ingest.failure import failure
 from ingest.index.sink import IndexSink
 from ingest.model import ChunkFailure, Document, State
 from ingest.runs import config_fingerprint, fingerprints_of, is_alive, new_run_id, owner, reopen_short
-from ingest.stages import Run
 from ingest.state import Ledger, Verified
+from ingest.work import Run
 from tests.fakes import MemorySink
 from tests.ledger_steps import FINGERPRINTS, GEN, admitted, constructed, ready, version
 from tests.unit.test_verify import write

@@ -17,9 +17,9 @@ from ingest.index.mapping import WriteMeta
 from ingest.index.verdict import Verdict
 from ingest.model import Chunk, ChunkFailure, Document, IndexChunk, State, chunk_id
 from ingest.observe import Stats
-from ingest.stages import Run
 from ingest.state import Ledger
 from ingest.verify import Verifier
+from ingest.work import Run
 from tests.fakes import MemorySink
 from tests.ledger_steps import (
     ALL,

@@ -1,0 +1,95 @@
+"""A document whose segments are all settled → its chunks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from ingest import failure, observe
+from ingest.artifacts import Artifacts
+from ingest.assemble import assemble
+from ingest.chunk import chunk as cut
+from ingest.chunk.tokens import Tokenizer
+from ingest.embed import resolve_model
+from ingest.index.sink import open_sink
+from ingest.index.throttle import Throttle
+from ingest.model import Document, Failure, IndexChunk, State, chunk_id, content_hash
+from ingest.state import ConstructRecord, Ledger, SegmentRow
+from ingest.work import Run, end_document
+
+
+class Construct:
+    """A document whose segments are all settled → its chunks; lives in the parse actor and saves one pool."""
+
+    def __init__(self, run: Run, ledger: Ledger, artifacts: Artifacts, stats: observe.Stats) -> None:
+        self._run = run
+        self._ledger = ledger
+        self._artifacts = artifacts
+        self._stats = stats
+        self._tokenizer = Tokenizer.load(resolve_model(run.config.embed))
+        self._sink = open_sink(run.config.index, run.generation, Throttle(1))
+
+    def __call__(self, document: Document) -> list[IndexChunk]:
+        try:
+            return self._chunks(document)
+        except Exception as error:  # noqa: BLE001 - recorded as the document's fate
+            observe.event("construct.document_failed", level=logging.ERROR, exc=error, key=document.key)
+            end_document(self._ledger, self._run, document, failure.classify(error))
+            return []
+
+    def _chunks(self, document: Document) -> list[IndexChunk]:
+        settled = self._ledger.segments(self._run.fingerprints.parser, document.document_id)
+        parts = [self._artifacts.get(segment.artifact) for segment in settled if segment.artifact]
+        self._ledger.advance(self._run.generation, [document.document_id], State.CHUNKING)
+        assembled = assemble(document, parts, max((s.page_to for s in settled), default=0))
+        chunks = cut(assembled, self._run.config.chunk, self._tokenizer)
+        if not chunks:
+            end_document(self._ledger, self._run, document, _nothing_to_show(settled))
+            return []
+        items = [
+            IndexChunk(
+                chunk_id=chunk_id(document.bucket, document.key, document.version, chunk.index),
+                document=document,
+                chunk=chunk,
+                chunk_count=len(chunks),
+                content_hash=content_hash(chunk.header, chunk.text),
+                title=assembled.title,
+                language=assembled.language,
+            )
+            for chunk in chunks
+        ]
+        missing = self._missing(document, items)
+        self._record(document, items, len(items) - len(missing), assembled.language)
+        return missing
+
+    def _missing(self, document: Document, items: Sequence[IndexChunk]) -> list[IndexChunk]:
+        """The chunks that the index lacks: asked only when an earlier attempt may have written some."""
+        if document.attempt == 1:
+            return list(items)
+        there = self._sink.existing([item.chunk_id for item in items])
+        wanted = self._run.fingerprints.embedder
+        kept = {s.chunk_id: s.content_hash for s in there.values() if s.embedder == wanted}
+        return [item for item in items if kept.get(item.chunk_id) != item.content_hash]
+
+    def _record(self, document: Document, items: Sequence[IndexChunk], unchanged: int, language: str) -> None:
+        self._stats.add("construct.documents")
+        self._stats.add("construct.chunks", len(items))
+        self._stats.add("construct.unchanged", unchanged)
+        self._ledger.record_chunks(
+            self._run.generation,
+            ConstructRecord(
+                document_id=document.document_id,
+                chunk_count=len(items),
+                unchanged=unchanged,
+                tokens=sum(item.chunk.tokens for item in items),
+                unknown_tokens=sum(item.chunk.unknown_tokens for item in items),
+                language=language,
+            ),
+        )
+
+
+def _nothing_to_show(settled: Sequence[SegmentRow]) -> Failure:
+    """Why a document without a chunk has none: the first failure of a segment or page, else that it holds no text."""
+    whole = [segment.failure for segment in settled if segment.failure]
+    pages = [reason for segment in settled for _, reason in segment.failed_pages]
+    return next(iter(whole + pages), None) or failure.failure("no_text")
