@@ -40,6 +40,7 @@ status:
 
 doctor: $(INSTALLED)
 	@$(PY) -m local doctor
+	@test ! -f .local/env || { source .local/env && $(PY) -m jobs doctor; }
 
 backfill: up
 	@source .local/env && \

@@ -67,6 +67,12 @@ REASONS: dict[str, Reason] = {
 }
 
 
+def table() -> str:
+    """``REASONS`` as a Markdown table."""
+    rows = [f"| `{slug}` | {reason.branch} | {reason.sentence} |" for slug, reason in REASONS.items()]
+    return "\n".join(["| reason | branch | what it says |", "|---|---|---|", *rows])
+
+
 def classify(error: BaseException) -> Failure:
     """The branch, slug and sentence of an error; what nobody foresaw is ``internal_error``."""
     if isinstance(error, UnitError) and error.reason in REASONS:  # an engine of the user's may make one up
