@@ -72,7 +72,7 @@ class ParseConfig(Section):
     cpus: float = Field(0.25, gt=0, description="logical CPUs of one parse actor")
     timeout_s: float = Field(60.0, gt=0, description="seconds an engine may take for one segment")
     memory_mb: int = Field(2048, ge=256, description="MiB of address space of the engine's process")
-    cache_mb: int = Field(256, ge=16, description="MiB of document bytes an actor keeps on disk")
+    cache_mb: int = Field(256, ge=16, description="MiB of document bytes kept on the disk of a node")
 
 
 class TriageConfig(Section):
@@ -119,7 +119,7 @@ class EmbedConfig(Section):
     gpus: float = Field(0.0, ge=0, description="GPUs of one embed actor")
     threads: int = Field(0, ge=0, description="threads of the model in one actor; 0 = CPUs of the node / actors")
     micro_batch: int = Field(0, ge=0, description="rows computed at once; 0 = 8 on CPU, 96 on GPU")
-    cache_dir: str = Field(".local/models", description="where converted models are kept")
+    cache_dir: str = Field("~/.cache/doc-ingest/models", description="where converted models are kept, on each node")
 
     @property
     def in_flight(self) -> int:
@@ -165,7 +165,7 @@ class RunConfig(Section):
     lease_s: float = Field(3600.0, gt=0, description="seconds after which another run may take a document over")
     max_attempts: int = Field(3, ge=1, description="times one run tries a document whose failure is transient")
     segments_per_block: int = Field(8, ge=1, description="segments in one Ray block")
-    no_progress_s: float = Field(600.0, gt=0, description="seconds without a moving block before the run gives up")
+    no_progress_s: float = Field(2400.0, gt=0, description="seconds without a moving block before the run gives up")
 
 
 class Config(Section):
@@ -190,6 +190,12 @@ class Config(Section):
             )
         if self.ledger.url.startswith("sqlite") and self.run.nodes > 1:
             raise ValueError(f"ledger.url: SQLite works on one node, run.nodes is {self.run.nodes}; use PostgreSQL")
+        waits = max(self.index.retry_budget_s, self.run.segments_per_block * 4 * self.parse.timeout_s)
+        if self.run.no_progress_s <= waits:
+            raise ValueError(
+                f"run.no_progress_s ({self.run.no_progress_s:g}) must be above what a stage may wait ({waits:g}): "
+                "index.retry_budget_s, and segments_per_block x 4 tries x parse.timeout_s"
+            )
         if self.parse.timeout_s >= self.run.lease_s:
             raise ValueError(f"parse.timeout_s ({self.parse.timeout_s}) must be below run.lease_s ({self.run.lease_s})")
         return self
@@ -200,8 +206,13 @@ class Config(Section):
         pools = ((p.actors, p.cpus) for p in (self.triage, self.parse, self.embed, self.index))
         return sum(actors * cpus for actors, cpus in pools)
 
-    def check_cluster(self, cpus: float) -> None:
-        """Raises ``ConfigError`` unless the pools leave one of the cluster's CPUs to the tasks between them."""
+    def check_cluster(self, cpus: float, gpus: float) -> None:
+        """Raises ``ConfigError`` unless all pools have a place and leave one CPU to the tasks between them."""
+        if self.embed.actors * self.embed.gpus > gpus:
+            raise ConfigError(
+                f"embed wants {self.embed.actors} x {self.embed.gpus:g} GPUs and the cluster has {gpus:g}; lower "
+                "embed.actors or embed.gpus, or add nodes"
+            )
         if self.pool_cpus > cpus - 1:
             raise ConfigError(
                 f"the pools hold {self.pool_cpus:g} CPUs and the cluster has {cpus:g}: one must stay free or the run "

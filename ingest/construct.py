@@ -11,11 +11,40 @@ from ingest.assemble import assemble
 from ingest.chunk import chunk as cut
 from ingest.chunk.tokens import Tokenizer
 from ingest.embed import resolve_model
-from ingest.index.sink import open_sink
+from ingest.errors import StoreRefused, StoreUnavailable
+from ingest.index.sink import Sink, StoredChunk, open_sink
 from ingest.index.throttle import Throttle
 from ingest.model import Document, Failure, IndexChunk, State, chunk_id, content_hash
 from ingest.state import ConstructRecord, Ledger, SegmentRow
 from ingest.work import Run, end_document
+
+
+class Stored:
+    """What earlier attempts left of a document in the index: kept where it is as it should be, else deleted."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._is_refreshed = False
+
+    def missing(self, document: Document, items: Sequence[IndexChunk], embedder: str) -> list[IndexChunk]:
+        """The chunks to be written; any other content goes first, so that counting ids proves what they hold."""
+        if not self._is_refreshed:  # once: an actor lives for one window, and earlier attempts wrote before it
+            self._sink.refresh()
+            self._is_refreshed = True
+        wanted = {item.chunk_id: (item.content_hash, embedder) for item in items}
+        found = {row.chunk_id: row for row in self._sink.ids_of_document(document.document_id)}
+        there = {n: row for n, row in found.items() if n not in wanted} | self._sink.existing(list(wanted))
+        stale = [row for row in there.values() if wanted.get(row.chunk_id) != (row.content_hash, row.embedder)]
+        self._delete(document, stale)
+        kept = there.keys() - {row.chunk_id for row in stale}
+        return [item for item in items if item.chunk_id not in kept]
+
+    def _delete(self, document: Document, stale: Sequence[StoredChunk]) -> None:
+        if not stale:
+            return
+        written = self._sink.delete([(row.chunk_id, document.revision) for row in stale])
+        if failed := [outcome.failure for outcome in written.outcomes if outcome.failure]:
+            raise StoreUnavailable(f"{len(failed)} of {len(stale)} chunks could not be deleted: {failed[0].sentence}")
 
 
 class Construct:
@@ -27,11 +56,13 @@ class Construct:
         self._artifacts = artifacts
         self._stats = stats
         self._tokenizer = Tokenizer.load(resolve_model(run.config.embed))
-        self._sink = open_sink(run.config.index, run.generation, Throttle(1))
+        self._stored = Stored(open_sink(run.config.index, run.generation, Throttle(1)))
 
     def __call__(self, document: Document) -> list[IndexChunk]:
         try:
             return self._chunks(document)
+        except StoreRefused:  # whatever the document: the run stops
+            raise
         except Exception as error:  # noqa: BLE001 - recorded as the document's fate
             observe.event("construct.document_failed", level=logging.ERROR, exc=error, key=document.key)
             end_document(self._ledger, self._run, document, failure.classify(error))
@@ -66,10 +97,7 @@ class Construct:
         """The chunks that the index lacks: asked only when an earlier attempt may have written some."""
         if document.attempt == 1:
             return list(items)
-        there = self._sink.existing([item.chunk_id for item in items])
-        wanted = self._run.fingerprints.embedder
-        kept = {s.chunk_id: s.content_hash for s in there.values() if s.embedder == wanted}
-        return [item for item in items if kept.get(item.chunk_id) != item.content_hash]
+        return self._stored.missing(document, items, self._run.fingerprints.embedder)
 
     def _record(self, document: Document, items: Sequence[IndexChunk], unchanged: int, language: str) -> None:
         self._stats.add("construct.documents")

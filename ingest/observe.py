@@ -1,4 +1,4 @@
-"""Log events with stable names, counters of a run, and the report that every verb ends with."""
+"""Log events with stable names, counters of a run, and durations as people read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -83,12 +83,6 @@ class Stats:
         with self._lock:
             values, self._values = dict(self._values), defaultdict(float)
         return values
-
-
-def merge(into: dict[str, float], values: Mapping[str, float]) -> None:
-    """Adds counters up and keeps peaks."""
-    for name, value in values.items():
-        into[name] = max(into.get(name, 0.0), value) if name.startswith("peak.") else into.get(name, 0.0) + value
 
 
 def duration(seconds: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,9 +26,10 @@ from ray.exceptions import RayError
 from ingest import rows
 from ingest.config import Config
 from ingest.errors import PreflightError, StoreUnavailable
+from ingest.failure import Backoff
 from ingest.index.sink import Sink
 from ingest.index.throttle import Gate, Signal, Throttle, ThrottleReport
-from ingest.model import Document, Receipt
+from ingest.model import Document, Receipt, State
 from ingest.observe import Stats
 from ingest.progress import Ticker
 from ingest.source import s3
@@ -37,12 +39,12 @@ from ingest.state import Ledger
 from ingest.verify import Verifier
 from ingest.work import Run
 
+RETRY_PAUSE = Backoff(base_s=5.0)  # between two tries of documents that failed for a passing reason
 DOCUMENTS_PER_BLOCK = 32  # a triage call; a block costs Ray 20-40 ms, an inspection 1-100 ms
 
 
-def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker) -> Counter[str]:
-    """Brings the generation in line with the bucket; returns how many listed rows were skipped, by reason."""
-    skipped: Counter[str] = Counter()
+def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker, skipped: Counter[str]) -> None:
+    """Brings the generation in line with the bucket; counts in ``skipped`` the listed rows left out, by reason."""
     verifier = Verifier(run, ledger, sink, ticker.stats)
     for batch in selected(s3.connect(run.config.source.listing_threads), run.config.source, skipped):
         ledger.admit(run.generation, batch, run.config.source)
@@ -52,8 +54,12 @@ def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker) -> Counter[st
             for receipts in spine(run, documents, ticker.stats):
                 ticker.received(receipts)
         verifier.window()
-        ledger.requeue(run.generation, [d.document_id for d in documents], run.config.run.max_attempts)
-    return skipped
+        retried = ledger.requeue(
+            run.generation, [d.document_id for d in documents], run.config.run.max_attempts, run_id=run.run_id
+        )
+        if retried:
+            time.sleep(next(RETRY_PAUSE.pauses(), 0.0))
+    verifier.delete_all(ledger.broken(run.generation), State.FAILED)
 
 
 def spine(run: Run, documents: Sequence[Document], stats: Stats) -> Iterator[list[Receipt]]:
@@ -115,7 +121,7 @@ def shared_gate(config: Config) -> Callable[[], Gate]:
     """What gives an index actor its gate: with several actors the one window lives in an actor of its own."""
     if config.index.actors == 1:
         return partial(Throttle, config.index.in_flight)
-    window = ray.remote(num_cpus=0, max_restarts=-1)(Throttle).remote(config.index.in_flight)
+    window = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Throttle).remote(config.index.in_flight)
     return partial(RemoteGate, window)
 
 
@@ -166,12 +172,17 @@ def _prepare(config: Config, stats: Stats) -> None:
     Watch.stats = stats
     context.custom_execution_callback_classes = [Watch]
     context.execution_no_progress_timeout_s = config.run.no_progress_s
+
+
+def start_ray(config: Config) -> None:
+    """Joins the cluster of the Ray job this runs in, else starts one; raises ConfigError where the pools don't fit."""
+    _join_or_start()
     resources: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    config.check_cluster(resources.get("CPU", 0))
+    if config.run.nodes == 1:  # a larger cluster may still grow into what the pools ask for
+        config.check_cluster(resources.get("CPU", 0), resources.get("GPU", 0))
 
 
-def start_ray(num_cpus: int = 0) -> None:
-    """Joins the cluster of the Ray job this runs in, else starts one in this process's charge on this machine."""
+def _join_or_start() -> None:
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     address = os.environ.get("RAY_ADDRESS", "")
     if address.startswith("http"):  # the job server's address is for `ray job submit`, not for a driver
@@ -184,7 +195,7 @@ def start_ray(num_cpus: int = 0) -> None:
     else:
         ray.init(
             address="local",
-            num_cpus=num_cpus or max(2, os.cpu_count() or 2),
+            num_cpus=max(2, os.cpu_count() or 2),
             include_dashboard=False,
             object_store_memory=512 << 20,
             logging_level=logging.WARNING,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ingest.errors import IngestError, StoreRefused, StoreUnavailable
+from ingest.errors import IngestError, StoreRefused, StoreThrottled, StoreUnavailable
 from ingest.model import ENDS, Receipt
 from ingest.observe import Stats, duration, event
 from ingest.state import Ledger
@@ -18,7 +18,7 @@ from ingest.work import Run
 class Ticker:
     """Every ``verify.every_s`` seconds verifies what was written and says how far the run is."""
 
-    def __init__(self, run: Run, ledger: Ledger, say: Callable[[str], None]) -> None:
+    def __init__(self, run: Run, ledger: Ledger, say: Callable[[str], None], started: float) -> None:
         self.stats = Stats()
         self._run = run
         self._ledger = ledger
@@ -26,7 +26,7 @@ class Ticker:
         self._lock = threading.Lock()
         self._touched: set[str] = set()
         self._stopped: IngestError | None = None
-        self._started = time.monotonic()
+        self._started = started  # of the job, by ``time.monotonic``
         self._first_chunk = 0.0
 
     def received(self, receipts: Sequence[Receipt]) -> None:
@@ -50,6 +50,7 @@ class Ticker:
         finally:
             done.set()
             thread.join()
+        self._ask_whether_to_stop()
         if self._stopped:
             raise self._stopped
 
@@ -57,7 +58,10 @@ class Ticker:
         while not done.wait(self._run.config.verify.every_s):
             try:
                 self._tick(verifier)
-            except StoreUnavailable as error:  # the next tick asks again; the last word is spoken after the window
+            except (
+                StoreUnavailable,
+                StoreThrottled,
+            ) as error:  # the next tick asks again; the last word is spoken after the window
                 event("verify.unavailable", level=30, error=str(error))
             except IngestError as error:
                 self._stopped = error
@@ -68,9 +72,12 @@ class Ticker:
         if touched:
             verifier.window(touched)
             self._ledger.add_stats(self._run.run_id, self.stats.drain())
+        self._ask_whether_to_stop()
+        self._say(self.line())
+
+    def _ask_whether_to_stop(self) -> None:
         if reason := self._ledger.stop_reason(self._run.run_id):
             self._stopped = StoreRefused(reason)
-        self._say(self.line())
 
     def line(self) -> str:
         """One line: documents at an end, chunks written, rate, remaining time."""

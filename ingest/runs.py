@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from ingest import observe
 from ingest.chunk import chunker_fingerprint
 from ingest.config import Config
 from ingest.embed import describe_embedder
+from ingest.failure import Backoff, with_retries
 from ingest.index import generations
 from ingest.index.client import Cluster, connect
 from ingest.index.mapping import index_body, mapping_fingerprint
@@ -26,6 +28,7 @@ from ingest.parse import parser_fingerprint
 from ingest.state import Generation, Ledger
 from ingest.work import Run
 
+RESTORING = Backoff(budget_s=20.0)  # a stopped job gets 30 s for its last words
 COUNTED_AT_ONCE = 5000  # documents in one count query; the server takes 65,536 terms
 
 
@@ -76,33 +79,36 @@ def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger
 
 
 def ensure_generation(config: Config, ledger: Ledger, fingerprints: Fingerprints) -> Generation:
-    """The generation of these fingerprints: the one known, or a new index. A thrown-away index is built again."""
-    cluster = connect(config.index)
-    generations.serving(cluster, config.index.alias)  # refuses an ambiguous or taken name before anything is made
-    known = ledger.generation(config.index.alias, fingerprints)
-    if known and generations.exists(cluster, known.name, known.uuid):
-        generations.ensure_alias(cluster, config.index.alias, known.name)  # a killed run may have come no further
-        return known
-    name = known.name if known else _new_name(config)
-    uuid = _create(cluster, config, name, fingerprints)
-    if known:
-        observe.event("generation.rebuilt", level=logging.WARNING, index=name, why="the index was gone or replaced")
-        ledger.forget_jobs(name)
-    generation = Generation(name, config.index.alias, fingerprints, uuid)
-    ledger.add_generation(generation)
-    generations.ensure_alias(cluster, config.index.alias, name)
-    return generation
+    """The generation of these fingerprints: the one known, or a new index. A thrown-away index is built again.
+
+    It is claimed in the ledger before its index is made, so two first runs make one, and a kill in between is seen by
+    its missing uuid.
+    """
+    cluster, alias = connect(config.index), config.index.alias
+    generations.serving(cluster, alias)  # refuses an ambiguous or taken name before anything is made
+    claimed = ledger.claim_generation(Generation(_new_name(config), alias, fingerprints, ""))
+    if not (claimed.uuid and generations.exists(cluster, claimed.name, claimed.uuid)):
+        claimed = _make(cluster, config, ledger, claimed)
+    generations.ensure_alias(cluster, alias, claimed.name)
+    return claimed
+
+
+def _make(cluster: Cluster, config: Config, ledger: Ledger, claimed: Generation) -> Generation:
+    if claimed.uuid:
+        observe.event("generation.rebuilt", level=logging.WARNING, index=claimed.name, why="the index was gone")
+        ledger.forget_jobs(claimed.name)
+        ledger.set_uuid(claimed.name, "")
+    prints = claimed.fingerprints
+    meta = {"generation": claimed.name, **{k: getattr(prints, k) for k in ("parser", "chunker", "embedder")}}
+    body = index_body(config.index, describe_embedder(config.embed).dimension, meta)
+    uuid = generations.create_or_adopt(cluster, claimed.name, body)
+    ledger.set_uuid(claimed.name, uuid)
+    return replace(claimed, uuid=uuid)
 
 
 def _new_name(config: Config) -> str:
     model = describe_embedder(config.embed).model
     return generations.index_name(config.index.alias, config.chunk.strategy, model, time.time())
-
-
-def _create(cluster: Cluster, config: Config, name: str, fingerprints: Fingerprints) -> str:
-    """Makes the index, and its uuid. One of the same name that the ledger does not know is refused by the server."""
-    meta = {"generation": name, **{k: getattr(fingerprints, k) for k in ("parser", "chunker", "embedder")}}
-    return generations.create(cluster, name, index_body(config.index, describe_embedder(config.embed).dimension, meta))
 
 
 def reopen_short(run: Run, ledger: Ledger, sink: IndexSink) -> int:
@@ -114,7 +120,12 @@ def reopen_short(run: Run, ledger: Ledger, sink: IndexSink) -> int:
     while batch := ledger.expected_documents(run.generation, after, COUNTED_AT_ONCE):
         found = sink.count_by_document([row.document_id for row in batch])
         short = [r.document_id for r in batch if found.get(r.document_id, 0) != r.chunk_count - r.failed_chunks]
-        reopened += ledger.reopen(run.generation, short, "the index holds another number of chunks")
+        reopened += ledger.reopen(
+            run.generation,
+            short,
+            "the index holds another number of chunks",
+            all_versions=run.config.source.all_versions,
+        )
         after = batch[-1].document_id
     return reopened
 
@@ -131,7 +142,7 @@ def bulk_settings(config: Config, ledger: Ledger, index: str) -> Iterator[None]:
     try:
         yield
     finally:
-        generations.restore_settings(cluster, index, saved)
+        with_retries(lambda: generations.restore_settings(cluster, index, saved), RESTORING, time.sleep)
         ledger.save_settings(index, None)
 
 

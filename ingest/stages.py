@@ -39,9 +39,11 @@ from ingest.model import (
 from ingest.parse.sandbox import Sandbox
 from ingest.source import s3
 from ingest.source.fetch import VersionCache
-from ingest.state import Ledger, Plan, Planned, Settlement
+from ingest.state import Ledger, Plan, Planned, Settled, Settlement
 from ingest.triage import lane, plan
-from ingest.work import InFlight, Run, end_document, hand_over
+from ingest.work import InFlight, Run, Stop, end_document, hand_over
+
+SETTLE_EVERY_S = 5.0  # a block of pages that hang takes hours; what it parsed before must not be lost with it
 
 
 class Triage:
@@ -55,12 +57,19 @@ class Triage:
         self._files = VersionCache(s3.connect(), max_bytes=run.config.parse.cache_mb << 20)
         self._sandbox = Sandbox(run.config.parse.timeout_s, run.config.parse.memory_mb)
         self._sandbox.start()
+        self._stop = Stop(self._ledger, run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
+        if self._stop.is_set():
+            return rows.segments_to_table([])
         documents = rows.documents(table)
-        with self._stats.timed("triage"):
-            self._plan_new(documents)
-            segments = list(self._open_segments(documents))
+        try:
+            with self._stats.timed("triage"):
+                self._plan_new(documents)
+                segments = list(self._open_segments(documents))
+        except StoreRefused as error:
+            self._stop.set("triage", error)
+            segments, documents = [], []
         self._stats.add("triage.documents", len(documents))
         hand_over(self._ledger, self._run, self._stats)
         return rows.segments_to_table(segments)
@@ -79,7 +88,9 @@ class Triage:
                 raise ParseError("too_large", f"{document.size >> 20} MiB, the limit is {limit} MiB")
             if document.size == 0:
                 raise ParseError("empty_file")
-            found = self._sandbox.inspect(str(self._files.path(document)), document.key)
+            found = self._files.read(document, lambda path: self._sandbox.inspect(path, document.key))
+        except StoreRefused:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this document's fate, not the run's
             end_document(self._ledger, self._run, document, failure.classify(error))
             return None
@@ -115,13 +126,20 @@ class Parse:
         self._sandbox = Sandbox(run.config.parse.timeout_s, run.config.parse.memory_mb)
         self._sandbox.start()
         self._construct = Construct(run, self._ledger, self._artifacts, self._stats)
+        self._stop = Stop(self._ledger, run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
+        if self._stop.is_set():
+            return rows.chunks_to_table([])
         segments = rows.segments(table)
-        with self._stats.timed("parse"):
-            closed = self._settle(segments)
-        with self._stats.timed("construct"):
-            chunks = [chunk for document in closed for chunk in self._construct(document)]
+        try:
+            with self._stats.timed("parse"):
+                closed = self._settle(segments)
+            with self._stats.timed("construct"):
+                chunks = [chunk for document in closed for chunk in self._construct(document)]
+        except StoreRefused as error:
+            self._stop.set("parse", error)
+            chunks = []
         hand_over(self._ledger, self._run, self._stats)
         return rows.chunks_to_table(chunks)
 
@@ -129,16 +147,24 @@ class Parse:
         """Documents whose last segment is among these, in their order."""
         parser = self._run.fingerprints.parser
         done = self._ledger.settled(parser, [s.document.document_id for s in segments])
-        settlements = [done.get((s.document.document_id, s.number)) or self._parse(s) for s in segments]
-        answers = self._ledger.settle(self._run.generation, parser, settlements)
+        answers: list[Settled] = []
+        waiting: list[Settlement] = []
+        flushed_at = time.monotonic()
+        for segment in segments:
+            waiting.append(done.get((segment.document.document_id, segment.number)) or self._parse(segment))
+            if time.monotonic() - flushed_at > SETTLE_EVERY_S:
+                answers += self._ledger.settle(self._run.generation, parser, waiting)
+                waiting, flushed_at = [], time.monotonic()
+        answers += self._ledger.settle(self._run.generation, parser, waiting)
         closers = {(a.document_id, a.number) for a in answers if a.is_closer}
         return [s.document for s in segments if (s.document.document_id, s.number) in closers]
 
     def _parse(self, segment: Segment) -> Settlement:
         document, number = segment.document, segment.number
         try:
-            parsed = self._read(segment)
-            artifact = self._artifacts.put(parsed)
+            artifact, parsed = self._stored(segment)
+        except StoreRefused:
+            raise
         except Exception as error:  # noqa: BLE001 - recorded as the segment's fate
             observe.event(
                 "parse.segment_failed", level=logging.WARNING, key=document.key, segment=number, error=str(error)
@@ -157,9 +183,20 @@ class Parse:
             repairs=parsed.repairs,
         )
 
+    def _stored(self, segment: Segment) -> tuple[str, ParsedSegment]:
+        """The artifact's key and what it holds: the ledger must say the same as what a re-chunk will read."""
+        if segment.document.attempt > 1:  # an earlier one may have died between storing and settling
+            pages, parser = (segment.page_from, segment.page_to), self._run.fingerprints.parser
+            key = self._artifacts.key(parser, segment.document.document_id, segment.number, pages)
+            if found := self._artifacts.find(key):
+                return key, found
+        return self._artifacts.put(self._read(segment))
+
     def _read(self, segment: Segment) -> ParsedSegment:
-        path = str(self._files.path(segment.document))
-        found = self._sandbox.parse(path, segment.format, segment.page_from, segment.page_to)
+        found = self._files.read(
+            segment.document,
+            lambda path: self._sandbox.parse(path, segment.format, segment.page_from, segment.page_to),
+        )
         return ParsedSegment(
             document_id=segment.document.document_id,
             number=segment.number,
@@ -185,6 +222,7 @@ class Embed:
         self._ledger = Ledger(run.config.ledger.url)
         self._embedder = open_embedder(run.config.embed, gpus=run.config.embed.gpus)
         self._in_flight = InFlight(self._stats, "embed.in_flight")
+        self._stop = Stop(self._ledger, run)
         if self._embedder.fingerprint != run.fingerprints.embedder:
             raise PreflightError(
                 f"this node would embed as {self._embedder.fingerprint}, the run was planned for "
@@ -193,6 +231,8 @@ class Embed:
         check_canary(self._embedder, self._ledger.canary(run.generation, canary_vector(self._embedder)))
 
     def __call__(self, table: pa.Table) -> pa.Table:
+        if self._stop.is_set():
+            return self._nothing(table)
         with self._in_flight, self._stats.timed("embed"):
             embedded = self._embed(table)
         hand_over(self._ledger, self._run, self._stats)
@@ -208,11 +248,14 @@ class Embed:
         except Exception as error:  # noqa: BLE001 - the chunks stay missing, the next attempt finds that
             observe.event("embed.call_failed", level=logging.ERROR, exc=error, rows=table.num_rows)
             self._stats.add("embed.calls_failed")
-            return rows.with_vectors(table.slice(0, 0), np.zeros((0, self._embedder.dimension), np.float32))
+            return self._nothing(table)
         self._count(table)
         if not found.good.all():
             self._bury(table.filter(pa.array(~found.good)))
         return rows.with_vectors(table.filter(pa.array(found.good)), found.vectors[found.good])
+
+    def _nothing(self, table: pa.Table) -> pa.Table:
+        return rows.with_vectors(table.slice(0, 0), np.zeros((0, self._embedder.dimension), np.float32))
 
     def _bury(self, table: pa.Table) -> None:
         pairs = zip(table.column("chunk_id").to_pylist(), table.column("document_id").to_pylist(), strict=True)
@@ -237,10 +280,10 @@ class Index:
         self._gate = gate()
         self._sink = open_sink(run.config.index, run.generation, self._gate)
         self._in_flight = InFlight(self._stats, "index.in_flight")
-        self._stopped = False
+        self._stop = Stop(self._ledger, run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        if self._stopped or not table.num_rows:
+        if not table.num_rows or self._stop.is_set():
             return rows.receipts_to_table([])
         with self._in_flight, self._stats.timed("index"):
             receipts = self._write(rows.chunks(table), rows.vectors(table))
@@ -250,7 +293,7 @@ class Index:
 
     def _write(self, chunks: list[IndexChunk], vectors: np.ndarray[Any, Any]) -> list[Receipt]:
         ids = sorted({item.document.document_id for item in chunks})
-        stale = self._ledger.superseded(self._run.generation, ids, all_versions=self._run.config.source.all_versions)
+        stale = self._superseded(ids)
         fresh = [n for n, item in enumerate(chunks) if item.document.document_id not in stale]
         current = [i for i in ids if i not in stale]
         self._ledger.indexed(self._run.generation, current)  # before the first write: from here it may hold chunks
@@ -258,8 +301,9 @@ class Index:
         meta = WriteMeta(prints.parser, prints.chunker, prints.embedder, self._run.run_id, time.time())
         try:
             written = self._sink.write([chunks[n] for n in fresh], vectors[fresh], meta)
+            self._withdraw([chunks[n] for n in fresh], self._superseded(current))
         except StoreRefused as error:
-            self._stop(error)
+            self._stop.set("index", error)
             return []
         except IngestError as error:  # the chunks stay missing, the next attempt finds that
             observe.event("index.bulk_failed", level=logging.ERROR, chunks=len(fresh), error=str(error))
@@ -268,6 +312,20 @@ class Index:
         self._bury(fresh_chunks, written)
         self._count(written)
         return receipts_of(fresh_chunks, written.outcomes)
+
+    def _superseded(self, ids: Sequence[str]) -> set[str]:
+        every = self._run.config.source.all_versions
+        return self._ledger.superseded(self._run.generation, ids, all_versions=every)
+
+    def _withdraw(self, chunks: Sequence[IndexChunk], overtaken: set[str]) -> None:
+        """Deletes what was written for versions that a newer one overtook meanwhile; what stays, verify deletes."""
+        gone = [item for item in chunks if item.document.document_id in overtaken]
+        if not gone:
+            return
+        newest = self._ledger.newest_revisions({(item.document.bucket, item.document.key) for item in gone})
+        revisions = (newest.get((i.document.bucket, i.document.key), i.document.revision) for i in gone)
+        self._sink.delete([(item.chunk_id, revision) for item, revision in zip(gone, revisions, strict=True)])
+        self._stats.add("index.withdrawn", len(gone))
 
     def _bury(self, chunks: Sequence[IndexChunk], written: Written) -> None:
         """Dead-letters what will never go in; what is only late stays missing and is found by the next attempt."""
@@ -287,11 +345,6 @@ class Index:
         self._stats.add("index.requests", written.stats.requests)
         self._stats.add("index.bytes", written.stats.request_bytes)
         self._stats.peak("index.window", self._gate.report().peak_window)
-
-    def _stop(self, error: StoreRefused) -> None:
-        self._stopped = True
-        observe.event("index.run_stopped", level=logging.CRITICAL, error=str(error))
-        self._ledger.stop_run(self._run.run_id, str(error))
 
 
 def receipts_of(chunks: Sequence[IndexChunk], outcomes: Sequence[Outcome]) -> list[Receipt]:

@@ -7,7 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from ingest.errors import ConfigError, IngestError, PreflightError, StoreRefused
+from ingest.errors import ConfigError, IngestError, PreflightError, StoreError
 from ingest.observe import configure_logging
 
 VERBS = {
@@ -23,7 +23,7 @@ EPILOG = """exit codes:
   2  wrong usage or configuration
   3  partial: some documents are not or not wholly served; the report names them
   4  failed: nothing is served
-  5  a service is missing or refuses; nothing was blamed on a document
+  5  a service is missing, failed for long or refuses; nothing was blamed on a document
   130  interrupted; run the same command again to go on
 
 examples:
@@ -59,7 +59,7 @@ def guarded(args: argparse.Namespace) -> int:
         return int(args.run(args))
     except ConfigError as error:
         return _say(error, 2)
-    except (PreflightError, StoreRefused) as error:
+    except (PreflightError, StoreError) as error:
         return _say(error, 5)
     except IngestError as error:
         return _say(error, 1)

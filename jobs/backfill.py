@@ -5,12 +5,22 @@ from __future__ import annotations
 import argparse
 import signal
 import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from ingest import preflight, report
+from ingest.errors import IngestError, PreflightError, StoreError
+from ingest.index import generations
+from ingest.index.client import connect
 from ingest.pipeline import backfill, start_ray
 from ingest.progress import Ticker
+from ingest.report import Report
 from ingest.runs import new_run_id, opened
+from ingest.state import Ledger
+from ingest.work import Run
 from jobs import options
 
 
@@ -24,11 +34,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--include", action="append", help="glob a key must match; may be repeated")
     parser.add_argument("--exclude", action="append", help="glob whose keys are left out; may be repeated")
     parser.add_argument("--all-versions", action="store_const", const=True, help="index older versions too")
+    parser.add_argument("--promote", action="store_true", help="let the alias serve this index if nothing is missing")
     parser.add_argument("--run-id", help="name of the run; default: verb, time and four hex digits")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the job and returns its exit code."""
+    """Runs the job and returns its exit code; a report is written however it ends."""
     started = time.monotonic()
     config = options.load(
         args,
@@ -39,19 +50,45 @@ def run(args: argparse.Namespace) -> int:
         source__exclude=args.exclude,
         source__all_versions=args.all_versions,
     )
+    if args.report:
+        Path(args.report).unlink(missing_ok=True)  # an old one must not be taken for this run's
     preflight.require(config)
-    start_ray()
+    start_ray(config)
     signal.signal(signal.SIGTERM, _interrupt)  # after ray.init: a handler set before is replaced
-    run_id = args.run_id or new_run_id("backfill")
-    say = partial(print, flush=True)
-    with opened(config, "backfill", run_id) as (run, ledger, sink):
-        ticker = Ticker(run, ledger, say)
-        skipped = backfill(run, ledger, sink, ticker)
-        ledger.add_stats(run_id, ticker.stats.drain())
-        result = report.build(run, ledger, skipped, started)
-        ledger.end_run(run_id, "ended", result.as_json())
-    options.emit(args, result.as_json(), report.text(result))
+    with opened(config, "backfill", args.run_id or new_run_id("backfill")) as (run, ledger, sink):
+        ticker = Ticker(run, ledger, partial(print, flush=True), started)
+        skipped: Counter[str] = Counter()
+        try:
+            backfill(run, ledger, sink, ticker, skipped)
+        except (IngestError, KeyboardInterrupt) as error:
+            with suppress(IngestError):  # the error itself says more than a report that could not be made
+                _emit(args, ledger, ended_early(_build(run, ledger, ticker, skipped, started), error))
+            raise
+        result = _build(run, ledger, ticker, skipped, started)
+        if args.promote and result.outcome == "ready":
+            generations.promote(connect(config.index), config.index.alias, run.generation)
+            result = _build(run, ledger, ticker, skipped, started)
+        _emit(args, ledger, result)
     return result.exit_code
+
+
+def ended_early(result: Report, error: BaseException) -> Report:
+    """The report of a run that did not come to its end."""
+    if isinstance(error, KeyboardInterrupt):
+        return replace(result, outcome="interrupted", error="interrupted; the same command goes on", exit_code=130)
+    code = 5 if isinstance(error, (PreflightError, StoreError)) else 1
+    return replace(result, outcome="stopped", error=str(error), exit_code=code)
+
+
+def _build(run: Run, ledger: Ledger, ticker: Ticker, skipped: Counter[str], started: float) -> Report:
+    ledger.add_stats(run.run_id, ticker.stats.drain())
+    serving = generations.serving(connect(run.config.index), run.config.index.alias) or "nothing"
+    return report.build(run, ledger, skipped, started, serving)
+
+
+def _emit(args: argparse.Namespace, ledger: Ledger, result: Report) -> None:
+    ledger.end_run(result.run_id, result.outcome, result.as_json())
+    options.emit(args, result.as_json(), report.text(result))
 
 
 def _interrupt(*_: object) -> None:

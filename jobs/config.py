@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 
 import yaml
 
@@ -25,7 +26,9 @@ def run(args: argparse.Namespace) -> int:
         print(table())
         return 0
     config = options.load(args)
-    print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+    print(
+        re.sub(r"(://[^:/@\s]+):[^@\s]+@", r"\1:***@", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
+    )
     print("# fingerprints")
     print(yaml.safe_dump({"config": config_fingerprint(config), **_fingerprints(config)}, sort_keys=False), end="")
     return 0

@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the hits and returns 0, or 3 when there is none."""
+    """Prints the hits and returns 0."""
     config = options.load(args)
     vector = open_embedder(config.embed).embed([config.embed.query_prefix + args.query])[0]
     principals = args.principals or list(config.source.principals)
@@ -32,4 +32,4 @@ def run(args: argparse.Namespace) -> int:
         pages = f"page {hit.page_from}" if hit.page_from == hit.page_to else f"pages {hit.page_from}-{hit.page_to}"
         print(f"\n{hit.score:.3f}  {hit.doc_key}, {pages}")
         print(textwrap.indent(textwrap.shorten(hit.text, 240, placeholder=" …"), "       "))
-    return 0 if hits else 3
+    return 0

@@ -16,7 +16,8 @@ import threading
 from ingest.errors import PreflightError
 
 STOP_WAIT_S = "30"  # what a stopped job gets to restore the index's settings; Ray's own default is 3 s
-CARRIED = ("AWS_", "OPENSEARCH_", "LEDGER_URL", "INGEST_")
+# Names of places, never a secret: a job's environment is shown on the dashboard. Credentials are the cluster's own.
+CARRIED = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "OPENSEARCH_URL", "INGEST_")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +35,15 @@ def run(args: argparse.Namespace) -> int:
     if not args.address:
         raise PreflightError("no job server: give --address or set RAY_ADDRESS (`make up` starts one, `. .local/env`)")
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    client = JobSubmissionClient(args.address)
     environment = {k: v for k, v in os.environ.items() if k.startswith(CARRIED)}
+    if "@" not in (ledger := os.environ.get("LEDGER_URL", "@")):
+        environment["LEDGER_URL"] = ledger
+    try:
+        client = JobSubmissionClient(args.address)
+    except (ConnectionError, RuntimeError) as error:
+        raise PreflightError(
+            f"{args.address} takes no jobs ({error}); start the cluster or correct --address"
+        ) from error
     job = client.submit_job(
         entrypoint=shlex.join(["python", "-m", "jobs", *command]),
         submission_id=args.submission_id,

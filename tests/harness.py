@@ -114,7 +114,6 @@ class Site:
             "index": {"url": self.stack.opensearch_url, "alias": self.alias},
             "embed": {"model": "hashing:32", "cache_dir": str(self.stack.models)},
             "verify": {"every_s": 1.0},
-            "run": {"no_progress_s": 90},
         }
         for dotted, value in self.overrides.items():
             section, _, key = dotted.partition(".")

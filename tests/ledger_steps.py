@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ingest.config import SourceConfig
 from ingest.model import Document, Fingerprints, ObjectVersion, State
@@ -26,13 +27,16 @@ def marker(key: str, number: int) -> ObjectVersion:
 
 
 def add_generation(ledger: Ledger, name: str = GEN) -> None:
-    ledger.add_generation(Generation(name, "documents", FINGERPRINTS, "uuid-1"))
+    """One of the same parser; another name has another mapping."""
+    prints = FINGERPRINTS if name == GEN else replace(FINGERPRINTS, mapping=f"mapping-{name}")
+    ledger.add_generation(Generation(name, "documents", prints, "uuid-1"))
 
 
 def admitted(ledger: Ledger, *versions: ObjectVersion, run_id: str = "run-1") -> list[Document]:
     """Listed and taken by a run."""
     add_generation(ledger)
-    ledger.start_run(run_id, "backfill", "host:1:1", "config-1")
+    if ledger.run(run_id) is None:
+        ledger.start_run(run_id, "backfill", "host:1:1", "config-1")
     ledger.admit(GEN, versions, LATEST)
     return ledger.take(GEN, run_id, 1000, 3600)
 

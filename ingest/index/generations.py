@@ -34,6 +34,15 @@ def create(cluster: Cluster, name: str, body: Mapping[str, Any]) -> str:
     return uuid(cluster, name)
 
 
+def create_or_adopt(cluster: Cluster, name: str, body: Mapping[str, Any]) -> str:
+    """As ``create``; an index of that name whose ``_meta`` is the same was made by a run that was killed then."""
+    if not cluster.find("GET", f"/{name}/_settings", filter_path="*.settings.index.uuid"):
+        return create(cluster, name, body)
+    if meta(cluster, name) != body["mappings"]["_meta"]:
+        raise StoreRefused(f"index {name} is there and is not ours; delete or rename it, then run again")
+    return uuid(cluster, name)
+
+
 def uuid(cluster: Cluster, index: str) -> str:
     """The uuid of an index; another one under the same name means that it was deleted and made anew."""
     answer = cluster.find("GET", f"/{index}/_settings", filter_path="*.settings.index.uuid")
@@ -94,14 +103,13 @@ def ensure_alias(cluster: Cluster, alias: str, index: str) -> str:
     return found or index
 
 
-def swap(cluster: Cluster, alias: str, old: str, new: str) -> None:
-    """Lets ``alias`` serve ``new`` instead of ``old`` in one step; a repeat changes nothing."""
-    if serving(cluster, alias) == new:
+def promote(cluster: Cluster, alias: str, new: str) -> None:
+    """Lets ``alias`` serve ``new`` in one step, instead of what it served; a repeat changes nothing."""
+    old = serving(cluster, alias)
+    if old == new:
         return
-    actions = [
-        {"remove": {"index": old, "alias": alias, "must_exist": True}},
-        {"add": {"index": new, "alias": alias}},
-    ]
+    remove = [{"remove": {"index": old, "alias": alias, "must_exist": True}}] if old else []
+    actions = [*remove, {"add": {"index": new, "alias": alias}}]
     cluster.call("POST", "/_aliases", {"actions": actions})
 
 

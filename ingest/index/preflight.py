@@ -148,7 +148,7 @@ def _dimension(cluster: Cluster, alias: str, dimension: int) -> Answer:
     fields = cluster.call("GET", f"/{index}/_mapping")[index]["mappings"].get("properties", {})
     found = fields.get(VECTOR, {}).get("dimension")
     if found != dimension:
-        return False, f"{index} takes vectors of {found}, the model gives {dimension}; run rechunk for a new generation"
+        return True, f"{index} takes vectors of {found}, the model gives {dimension}: a new index is built beside it"
     return True, f"{index} and the model agree on {dimension}"
 
 

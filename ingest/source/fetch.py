@@ -1,26 +1,28 @@
-"""The bytes of one version as a local file, kept for a while per node."""
+"""The bytes of one version as a local file, kept for a while and shared by the processes of a node."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ingest.errors import SourceError, StoreRefused, StoreUnavailable
+from ingest.errors import ParseError, SourceError, StoreUnavailable
 from ingest.model import Document
 from ingest.source.s3 import translated
 
+T = TypeVar("T")
 GRACE_S = 120.0  # a file used this recently is never evicted: another actor of the node may be about to open it
 
 
 class VersionCache:
     """Files of the versions fetched lately, shared by the actors of a node.
 
-    Whoever opens a path must be ready for it to be gone (evicted by a neighbour) and ask again.
+    ``max_bytes`` bounds the folder as a whole. Whoever opens a path must be ready for it to be gone (evicted by a
+    neighbour) and ask again, as ``read`` does.
     """
 
     def __init__(self, client: Any, folder: Path | None = None, max_bytes: int = 256 << 20) -> None:
@@ -30,7 +32,7 @@ class VersionCache:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def path(self, document: Document) -> Path:
-        """Where the bytes of ``document`` lie. Raises SourceError."""
+        """Where the bytes of ``document`` lie. Raises SourceError, StoreRefused."""
         target = self._folder / document.document_id
         try:
             os.utime(target)
@@ -39,13 +41,23 @@ class VersionCache:
             self._evict()
         return target
 
+    def read(self, document: Document, reader: Callable[[str], T]) -> T:
+        """What ``reader`` makes of the file; fetched once more where it was gone before it was opened."""
+        path = self.path(document)
+        try:
+            return reader(str(path))
+        except ParseError:
+            if path.exists():
+                raise
+        return reader(str(self.path(document)))
+
     def _fetch(self, document: Document, target: Path) -> None:
         handle, name = tempfile.mkstemp(dir=self._folder)
         os.close(handle)
         try:
             self._download(document, name)
             Path(name).replace(target)
-        except (StoreUnavailable, StoreRefused) as error:
+        except StoreUnavailable as error:
             raise SourceError("source_unavailable", str(error)) from error
         finally:
             Path(name).unlink(missing_ok=True)

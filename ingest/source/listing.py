@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from queue import Queue
 from threading import Event
 from typing import Any
@@ -18,6 +19,7 @@ from ingest.model import ObjectVersion
 from ingest.source.s3 import translated
 
 PAGES_AHEAD = 4  # listing pages that wait for the ledger; more would only fill memory
+MAX_FOLDERS = 1000  # of a level; a shard costs a request, and with a million folders they would never end
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,12 @@ class Shard:
 
 
 def shards(client: Any, bucket: str, prefix: str, wanted: int) -> list[Shard]:
-    """The prefix split at ``/`` until there are ``wanted`` shards or two levels are used."""
+    """The prefix split at ``/`` until there are ``wanted`` shards, two levels are used or a level is too wide."""
     level, done = [prefix], []
     for _ in range(2):
-        found = [inner for outer in level for inner in _folders(client, bucket, outer)]
-        if not found:
+        folders = (inner for outer in level for inner in _folders(client, bucket, outer))
+        found = list(islice(folders, MAX_FOLDERS + 1))
+        if not 0 < len(found) <= MAX_FOLDERS:
             break
         done += [Shard(outer, shallow=True) for outer in level]
         level = found
@@ -93,7 +96,7 @@ def _version(bucket: str, row: dict[str, Any], *, marker: bool) -> ObjectVersion
     )
 
 
-def list_versions(client: Any, config: SourceConfig) -> Iterator[list[ObjectVersion]]:
+def list_versions(client: Any, config: SourceConfig) -> Generator[list[ObjectVersion]]:
     """Batches of all shards as they come, at most ``PAGES_AHEAD`` a thread in memory; raises what a shard raised."""
     todo = shards(client, config.bucket, config.prefix, config.listing_threads)
     batches: Queue[list[ObjectVersion] | BaseException | None] = Queue(PAGES_AHEAD * config.listing_threads)
@@ -131,15 +134,21 @@ def _collect(batches: Queue[Any], open_shards: int, stop: Event) -> Iterator[lis
 
 
 def selected(client: Any, config: SourceConfig, skipped: Counter[str]) -> Iterator[list[ObjectVersion]]:
-    """Batches of the rows that the configuration asks for, ``config.limit`` in all; the others are counted."""
+    """Batches of the rows that the configuration asks for, ``config.limit`` in all; the others are counted.
+
+    The listing ends where the limit is reached: what comes after is not counted.
+    """
     left = config.limit or float("inf")
-    for batch in list_versions(client, config):
-        chosen = select(batch, config, skipped)
-        take = chosen[: int(min(left, len(chosen)))]
-        skipped["over_limit"] += len(chosen) - len(take)
-        left -= len(take)
-        if take:
-            yield take
+    with closing(list_versions(client, config)) as batches:
+        for batch in batches:
+            chosen = select(batch, config, skipped)
+            take = chosen[: int(min(left, len(chosen)))]
+            skipped["over_limit"] += len(chosen) - len(take)
+            left -= len(take)
+            if take:
+                yield take
+            if left <= 0:
+                return
 
 
 def select(batch: Sequence[ObjectVersion], config: SourceConfig, skipped: Counter[str]) -> list[ObjectVersion]:

@@ -15,7 +15,15 @@ from ingest.errors import SourceError, StoreRefused, StoreUnavailable
 # PreconditionFailed: without version ids the ETag pins the content, and another one is there by now
 GONE = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound", "MethodNotAllowed", "PreconditionFailed", "412"})
 REFUSED = frozenset(
-    {"AccessDenied", "403", "NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+    {
+        "AccessDenied",
+        "403",
+        "NoSuchBucket",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "InvalidToken",
+    }
 )
 
 

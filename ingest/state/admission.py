@@ -13,12 +13,13 @@ from ingest.config import SourceConfig
 from ingest.errors import StoreError
 from ingest.model import FORWARD, Branch, ObjectVersion, State, key_hash
 from ingest.state.fanin import reopen_segments
-from ingest.state.moves import Move, Tx, back_to_queue, move, slices, write_history
+from ingest.state.moves import IN_FLIGHT, Move, Tx, back_to_queue, move, slices, write_history
 from ingest.state.numbering import Known, Numbering, number
 from ingest.state.records import Admission
 from ingest.state.tables import documents, generations, jobs
 
 LOST = (State.SUPERSEDED, State.DELETED)
+AT_REST = tuple(state for state in State if state is not State.QUEUED and state not in IN_FLIGHT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ def admit(tx: Tx, versions: Sequence[ObjectVersion], source: SourceConfig) -> Ad
     _write_documents(tx, keys, source)
     wanted = {name: key.versions[name] for key in keys.values() for name in key.wanted}
     new, retried = _write_jobs(tx, wanted, parser)
+    retried += _bring_back(tx, keys)
     _retire_queued(tx, keys, source.all_versions)
     _note_access(tx, wanted, source)
     deleted = sum(key.has_new_marker for key in keys.values())
@@ -192,6 +194,15 @@ def _write_jobs(tx: Tx, wanted: Mapping[str, ObjectVersion], parser: str) -> tup
     return len(missing), len(retried) + len(revived)
 
 
+def _bring_back(tx: Tx, keys: Mapping[str, Key]) -> int:
+    """How many jobs went back into the queue because their version is the newest again.
+
+    Its chunks may be gone or carry the old revision. What a run holds goes on: its content is right.
+    """
+    again = [name for key in keys.values() for name in key.numbering.renumbered if name in key.wanted]
+    return len(back_to_queue(tx, again, AT_REST, "newest again"))
+
+
 def _queue(tx: Tx, versions: Mapping[str, ObjectVersion]) -> None:
     if not versions:
         return
@@ -212,12 +223,18 @@ def _queue(tx: Tx, versions: Mapping[str, ObjectVersion]) -> None:
 
 
 def _retire_queued(tx: Tx, keys: Mapping[str, Key], all_versions: bool) -> None:
-    """Under a delete marker no job of the key goes on; under a newer version none that did not begin yet."""
+    """Under a delete marker no job of the key goes on; under a newer version none that did not begin yet.
+
+    One that was counted in the index and waited to be tried again serves until the newer version does.
+    """
     marked = [hashed for hashed, key in keys.items() if key.numbering.newest_is_marker]
     move(tx, _other_jobs(tx, marked, FORWARD), Move(State.DELETED, {"lease_until": None}))
     if not all_versions:
         plain = [hashed for hashed, key in keys.items() if not key.numbering.newest_is_marker]
-        move(tx, _other_jobs(tx, plain, (State.QUEUED,)), Move(State.SUPERSEDED, sources=(State.QUEUED,)))
+        waiting = _other_jobs(tx, plain, (State.QUEUED,))
+        counted = (jobs.c.in_index, jobs.c.found > 0)
+        kept = move(tx, waiting, Move(State.PARTIAL, sources=(State.QUEUED,), note="overtaken", guard=counted))
+        move(tx, set(waiting) - set(kept), Move(State.SUPERSEDED, sources=(State.QUEUED,)))
 
 
 def _other_jobs(tx: Tx, hashes: Collection[str], states: Sequence[State]) -> list[str]:

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT_S = 30.0
 CONFLICTS = Backoff(base_s=0.01, cap_s=1.0, budget_s=20.0)
+OUTAGE = Backoff(base_s=0.5, cap_s=5.0, budget_s=60.0)  # a server that restarts is back within seconds
+NO_OUTAGE = Backoff(budget_s=-1.0)
 
 
 class Conflict(StoreUnavailable):
@@ -79,14 +81,20 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def transact(engine: Engine, work: Callable[[Connection], T], *, write: bool = True) -> T:
-    """The result of ``work`` in a transaction of its own, started over when it met another; StoreError else."""
-    for pause in CONFLICTS.pauses():
+def transact(engine: Engine, work: Callable[[Connection], T], *, write: bool = True, outage: Backoff = OUTAGE) -> T:
+    """The result of ``work`` in a transaction of its own, started over when it met another or lost the database.
+
+    A commit whose answer was lost is done twice: counters may then count twice, and taken documents wait for release.
+    """
+    conflicts, outages = CONFLICTS.pauses(), outage.pauses()
+    while True:
         try:
             return _once(engine, work, write)
-        except Conflict:
+        except StoreUnavailable as error:
+            pause = next(conflicts if isinstance(error, Conflict) else outages, None)
+            if pause is None:
+                raise
             time.sleep(pause)
-    return _once(engine, work, write)
 
 
 def _once(engine: Engine, work: Callable[[Connection], T], write: bool) -> T:

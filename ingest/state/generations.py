@@ -12,11 +12,28 @@ from ingest.state.moves import upsert
 from ingest.state.records import Generation
 from ingest.state.tables import generations
 
+IDENTITY = ("alias", "parser", "chunker", "embedder", "mapping")
+
 
 def add_generation(connection: Connection, generation: Generation, now: float) -> None:
     """Writes a generation down; where it is known, its index has a new ``uuid``."""
+    store = upsert(connection, "generations")
+    again = {"index_uuid": store.excluded.index_uuid}
+    row = _row(generation, now)
+    connection.execute(store.on_conflict_do_update(index_elements=["name"], set_=again), [row])
+
+
+def claim_generation(connection: Connection, generation: Generation, now: float) -> Generation:
+    """The alias's one generation of these components: the one that is there, or this."""
+    store = upsert(connection, "generations").on_conflict_do_nothing(index_elements=list(IDENTITY))
+    connection.execute(store, [_row(generation, now)])
+    row = _row(generation, now)
+    return read_generations(connection, *(generations.c[name] == row[name] for name in IDENTITY))[0]
+
+
+def _row(generation: Generation, now: float) -> dict[str, Any]:
     prints = generation.fingerprints
-    row = {
+    return {
         "name": generation.name,
         "alias": generation.alias,
         "state": generation.state,
@@ -28,9 +45,6 @@ def add_generation(connection: Connection, generation: Generation, now: float) -
         "index_uuid": generation.uuid,
         "created_at": generation.created_at or now,
     }
-    store = upsert(connection, "generations")
-    again = {"index_uuid": store.excluded.index_uuid}
-    connection.execute(store.on_conflict_do_update(index_elements=["name"], set_=again), [row])
 
 
 def read_generations(connection: Connection, *where: Any) -> list[Generation]:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from ingest.config import SourceConfig
-from ingest.model import ChunkFailure, Document, Failure, Fingerprints, ObjectVersion, State
+from ingest.model import Branch, ChunkFailure, Document, Failure, Fingerprints, ObjectVersion, State
 from ingest.state import admission, connect, fanin, generations, migrations, reports, settling, windows
-from ingest.state.moves import Move, Tx, ended, move
+from ingest.state.moves import Move, Tx, ended, held_by, move
 from ingest.state.records import (
     Admission,
     Change,
@@ -45,7 +46,8 @@ T = TypeVar("T")
 class Ledger:
     """The engine's memory. Pickles as its url, so every process opens its own connections; safe for threads.
 
-    Raises StoreUnavailable, StoreRefused or StoreError, never an error of SQLAlchemy.
+    A verb waits up to a minute for a database that went away. One that takes a ``run_id`` moves no job that another run
+    holds. Raises StoreUnavailable, StoreRefused or StoreError, never an error of SQLAlchemy.
     """
 
     def __init__(self, url: str) -> None:
@@ -68,12 +70,12 @@ class Ledger:
         return self._write(lambda connection: verb(Tx(connection, generation, time.time()), *args, **kwargs))
 
     def migrate(self) -> list[int]:
-        """Brings an empty or older database to the newest schema; the numbers of the steps applied."""
-        return self._write(lambda connection: migrations.migrate(connection, time.time()))
+        """Brings an empty or older database to the newest schema; the numbers of the steps applied.
 
-    def ping(self) -> None:
-        """Returns when the database answers."""
-        self._read(lambda connection: connection.execute(text("SELECT 1")).scalar())
+        Comes first, so it does not wait for a database that is not there.
+        """
+        work = partial(migrations.migrate, now=time.time())
+        return connect.transact(self._engine, work, outage=connect.NO_OUTAGE)
 
     def close(self) -> None:
         """Closes all connections; the next verb opens new ones."""
@@ -82,7 +84,7 @@ class Ledger:
     # ------------------------------------------------------------ runs
 
     def start_run(self, run_id: str, verb: str, owner: str, config_fingerprint: str) -> None:
-        """Writes down that a run began; a repeat changes nothing."""
+        """Writes down that a run began; StoreRefused where the id is taken."""
         run = Run(run_id, verb, owner, "running", config_fingerprint, time.time(), None, None, "")
         self._write(lambda connection: windows.start_run(connection, run))
 
@@ -144,13 +146,16 @@ class Ledger:
         """Jobs in the queue."""
         return self._ask(generation, windows.queued)
 
-    def requeue(self, generation: str, document_ids: Iterable[str], max_attempts: int) -> int:
-        """How many jobs that a window left unfinished are queued again; the others failed with ``chunks_missing``."""
-        return self._do(generation, windows.requeue, list(document_ids), max_attempts)
+    def requeue(self, generation: str, document_ids: Iterable[str], max_attempts: int, *, run_id: str = "") -> int:
+        """How many jobs are queued again that a window left unfinished or that ended with a transient failure.
 
-    def reopen(self, generation: str, document_ids: Iterable[str], why: str) -> int:
-        """How many served documents are queued again because of ``why``."""
-        return self._do(generation, windows.reopen, list(document_ids), why)
+        Unfinished ones that were tried ``max_attempts`` times fail with ``chunks_missing``; ended ones keep their end.
+        """
+        return self._do(generation, windows.requeue, list(document_ids), max_attempts, run_id)
+
+    def reopen(self, generation: str, document_ids: Iterable[str], why: str, *, all_versions: bool = False) -> int:
+        """How many served documents are queued again because of ``why``; unless ``all_versions``, no older ones."""
+        return self._do(generation, windows.reopen, list(document_ids), why, all_versions)
 
     def redrive(self, generation: str, document_ids: Collection[str]) -> int:
         """How many failed, partial, unsupported or to be reviewed documents are queued again, failed segments open."""
@@ -158,9 +163,9 @@ class Ledger:
 
     # ------------------------------------------------------------ triage and fan-in
 
-    def advance(self, generation: str, document_ids: Iterable[str], state: State) -> list[str]:
+    def advance(self, generation: str, document_ids: Iterable[str], state: State, *, run_id: str = "") -> list[str]:
         """Ids of the jobs that moved forward to ``state``; those there or further stay."""
-        return self._do(generation, move, list(document_ids), Move(state))
+        return self._do(generation, move, list(document_ids), Move(state, guard=held_by(run_id)))
 
     def plan(self, generation: str, parser: str, plans: Sequence[Plan]) -> None:
         """Stores plans that are not there yet and moves their jobs to parsing."""
@@ -192,17 +197,17 @@ class Ledger:
 
     # ------------------------------------------------------------ construct and index
 
-    def record_chunks(self, generation: str, *records: ConstructRecord) -> None:
+    def record_chunks(self, generation: str, *records: ConstructRecord, run_id: str = "") -> None:
         """Writes down, by assignment, what construct made, and moves the jobs on."""
-        self._do(generation, settling.record_chunks, records)
+        self._do(generation, settling.record_chunks, records, run_id)
 
     def superseded(self, generation: str, document_ids: Iterable[str], all_versions: bool = False) -> set[str]:
         """Those of these documents that must not be in the index any more."""
         return self._ask(generation, settling.superseded, list(document_ids), all_versions)
 
-    def indexed(self, generation: str, document_ids: Iterable[str]) -> list[str]:
+    def indexed(self, generation: str, document_ids: Iterable[str], *, run_id: str = "") -> list[str]:
         """Ids of the jobs that moved to indexing."""
-        return self.advance(generation, document_ids, State.INDEXING)
+        return self.advance(generation, document_ids, State.INDEXING, run_id=run_id)
 
     def bury(self, generation: str, failures: Sequence[ChunkFailure]) -> None:
         """Stores dead letters; a chunk that is there already changes nothing."""
@@ -211,9 +216,11 @@ class Ledger:
 
     # ------------------------------------------------------------ ends
 
-    def end(self, generation: str, document_id: str, state: State, failure: Failure | None = None) -> bool:
+    def end(
+        self, generation: str, document_id: str, state: State, failure: Failure | None = None, *, run_id: str = ""
+    ) -> bool:
         """Whether the job came to this end now; a job that has an end keeps it."""
-        return bool(self.end_many(generation, [document_id], state, failure))
+        return bool(self._do(generation, windows.end, [document_id], ended(state, failure, run_id)))
 
     def end_many(
         self, generation: str, document_ids: Iterable[str], state: State, failure: Failure | None = None
@@ -236,6 +243,10 @@ class Ledger:
     def to_delete(self, generation: str) -> list[Document]:
         """Documents that may hold chunks although their key's newest revision is a delete marker."""
         return self._ask(generation, settling.to_delete)
+
+    def broken(self, generation: str) -> list[Document]:
+        """Documents that may hold chunks although they failed; to be deleted, then retired as ``failed``."""
+        return self._ask(generation, settling.broken)
 
     def retire(self, generation: str, document_ids: Collection[str], state: State) -> list[str]:
         """Writes down that the chunks of these documents are deleted; ids of those that came to ``state`` now."""
@@ -272,6 +283,14 @@ class Ledger:
         """Writes a generation down; where it is known, only the uuid of its index changes."""
         self._write(lambda connection: generations.add_generation(connection, generation, time.time()))
 
+    def claim_generation(self, generation: Generation) -> Generation:
+        """The one generation of this alias and these components: the stored one, or this; uuid "" = being made."""
+        return self._write(lambda connection: generations.claim_generation(connection, generation, time.time()))
+
+    def set_uuid(self, name: str, uuid: str) -> None:
+        """Assigns the id of the generation's index."""
+        self._write(lambda connection: generations.save(connection, name, {"index_uuid": uuid}))
+
     def set_generation_state(self, name: str, state: str) -> None:
         """Assigns the state of a generation."""
         self._write(lambda connection: generations.save(connection, name, {"state": state}))
@@ -307,6 +326,10 @@ class Ledger:
         """Failed documents, segments, pages and chunks, at most ``limit``."""
         return self._ask(generation, reports.failures, run_id, limit)
 
+    def failure_counts(self, generation: str) -> dict[Branch, int]:
+        """Failed documents by branch."""
+        return self._ask(generation, reports.failure_counts)
+
     def expected_chunks(self, generation: str) -> int:
         """Chunks that the index should hold."""
         return self._ask(generation, reports.expected_chunks)
@@ -328,6 +351,10 @@ class Ledger:
     ) -> list[UnknownShare]:
         """Documents of whose tokens more than ``above`` are unknown to the embedder, worst first."""
         return self._ask(generation, reports.unknown_token_shares, run_id, above)
+
+    def unknown_token_count(self, generation: str, above: float = 0.05) -> int:
+        """Documents of whose tokens more than ``above`` are unknown to the embedder."""
+        return self._ask(generation, reports.unknown_token_count, above)
 
     def history(self, document_id: str) -> list[Change]:
         """All state changes of a document, oldest first."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ingest.model import ENDS, FORWARD, RANK, Document, Failure, State
@@ -30,12 +30,13 @@ class Tx:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Into state ``to``, from ``sources`` (default: every state before it), with these column values."""
+    """Into state ``to``, from ``sources`` (default: every state before it) where ``guard`` holds, with these values."""
 
     to: State
     values: Mapping[str, Any] = field(default_factory=dict)
     sources: Sequence[State] = ()
     note: str | None = None
+    guard: tuple[ColumnElement[bool], ...] = ()
 
     @property
     def allowed(self) -> tuple[State, ...]:
@@ -55,7 +56,7 @@ def move(tx: Tx, ids: Iterable[str], change: Move) -> list[str]:
 
 
 def _move(tx: Tx, ids: list[str], change: Move) -> list[str]:
-    guard = (jobs.c.generation == tx.generation, jobs.c.state.in_(change.allowed))
+    guard = (jobs.c.generation == tx.generation, jobs.c.state.in_(change.allowed), *change.guard)
     query = select(jobs.c.document_id, jobs.c.state, jobs.c.run_id).where(*guard, jobs.c.document_id.in_(ids))
     before = tx.connection.execute(query.order_by(jobs.c.document_id).with_for_update()).all()
     if not before:
@@ -86,9 +87,14 @@ def write_history(tx: Tx, lines: Sequence[Mapping[str, Any]]) -> None:
         tx.connection.execute(insert(history), rows)
 
 
-def ended(state: State, failure: Failure | None, note: str | None = None) -> Move:
+def ended(state: State, failure: Failure | None, run_id: str = "") -> Move:
     """The move to an end, with its reason."""
-    return Move(state, {**failure_values(failure), "lease_until": None}, note=note)
+    return Move(state, {**failure_values(failure), "lease_until": None}, guard=held_by(run_id))
+
+
+def held_by(run_id: str) -> tuple[ColumnElement[bool], ...]:
+    """What a job must be so that this run may move it; an empty name guards nothing."""
+    return (jobs.c.run_id == run_id,) if run_id else ()
 
 
 def failure_values(failure: Failure | None) -> dict[str, Any]:
@@ -98,19 +104,30 @@ def failure_values(failure: Failure | None) -> dict[str, Any]:
     return {"reason": failure.reason, "branch": failure.branch, "sentence": failure.sentence}
 
 
-def back_to_queue(tx: Tx, ids: Iterable[str], sources: Sequence[State], note: str, *, tries: Any = 1) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How often a job that goes back was tried, and what must hold so that it goes."""
+
+    tries: Any = 1
+    guard: tuple[ColumnElement[bool], ...] = ()
+
+
+FIRST = Again()
+
+
+def back_to_queue(tx: Tx, ids: Iterable[str], sources: Sequence[State], note: str, again: Again = FIRST) -> list[str]:
     """The one way back: queued again with a new attempt, its failures forgotten; ids of the jobs that went."""
     values = {
         **failure_values(None),
         "attempt": jobs.c.attempt + 1,
-        "tries": tries,
+        "tries": again.tries,
         "run_id": None,
         "lease_until": None,
         "ended_at": None,
         "failed_chunks": 0,
         "stale": False,
     }
-    moved = move(tx, ids, Move(State.QUEUED, values, sources, note))
+    moved = move(tx, ids, Move(State.QUEUED, values, sources, note, again.guard))
     forget_letters(tx, moved)
     return moved
 

@@ -39,8 +39,11 @@ class Numbering:
 def number(known: Mapping[str, Known], versions: Mapping[str, ObjectVersion], all_versions: bool) -> Numbering:
     """Revisions for one key's ``versions`` (by document id, newest first): the newest gets one more than the highest.
 
-    Only the newest is taken unless ``all_versions``. What is older than the newest known never gets a higher revision.
+    Only the newest is taken unless ``all_versions``. The listing's latest is the newest, whatever was known: a delete
+    marker or a newer version may have been removed for good.
     """
+    # Right for listings, and only they come here. An event, or a listing older than one, must not pass as the latest:
+    # a listing that is out of date puts an old version back until the next one is read.
     newest = next((row for row in known.values() if row.is_newest), None)
     top = max((row.revision for row in known.values()), default=0)
     added: dict[str, int] = {}
@@ -49,25 +52,20 @@ def number(known: Mapping[str, Known], versions: Mapping[str, ObjectVersion], al
     order = {name: place for place, name in enumerate(versions)}
     for name, version in reversed(list(versions.items())):
         before = known.get(name)
-        if before is not None and not _came_back(before, version):
+        if before is not None and (before.is_newest or not version.is_latest):
             continue
-        if newest is not None and _is_older(name, version, newest, order):
-            if all_versions and before is None:
-                added[name] = BEFORE_COUNTING
-        elif version.is_latest or all_versions:
+        if version.is_latest or (all_versions and not _is_older(name, version, newest, order)):
             top += 1
             (renumbered if before else added)[name] = top
             last, marker = name, version.is_delete_marker
+        elif all_versions:
+            added[name] = BEFORE_COUNTING
     return Numbering(added, renumbered, last, marker)
 
 
-def _came_back(known: Known, version: ObjectVersion) -> bool:
-    # Without version ids equal content gives an equal version: A, B, A again is a third revision.
-    unversioned = version.version.startswith("null:")
-    return unversioned and not known.is_newest and version.is_latest and version.last_modified > known.last_modified
-
-
-def _is_older(name: str, version: ObjectVersion, newest: Known, order: Mapping[str, int]) -> bool:
+def _is_older(name: str, version: ObjectVersion, newest: Known | None, order: Mapping[str, int]) -> bool:
+    if newest is None:
+        return False
     if newest.document_id in order:
         return order[name] > order[newest.document_id]
     return _time(version.last_modified, newest.last_modified) < _time(newest.last_modified, version.last_modified)

@@ -67,6 +67,13 @@ def failures(tx: Tx, run_id: str | None, limit: int) -> list[FailureRow]:
     return list(islice(rows, limit))
 
 
+def failure_counts(tx: Tx) -> dict[Branch, int]:
+    """Failed documents by branch; partial ones are left out, as in ``failures``."""
+    own = (jobs.c.reason.is_not(None), jobs.c.state != State.PARTIAL)
+    query = select(jobs.c.branch, func.count().label("number")).where(*_jobs(tx, None), *own).group_by(jobs.c.branch)
+    return {Branch(row.branch): row.number for row in tx.connection.execute(query)}
+
+
 def _with_key(query: Select[Any], tx: Tx, run_id: str | None, limit: int) -> Select[Any]:
     joined = query.add_columns(documents.c.key, documents.c.version)
     return joined.join(documents, documents.c.document_id == jobs.c.document_id).where(*_jobs(tx, run_id)).limit(limit)
@@ -145,11 +152,20 @@ def slowest(tx: Tx, run_id: str | None, limit: int) -> list[Slow]:
 
 def unknown_token_shares(tx: Tx, run_id: str | None, above: float) -> list[UnknownShare]:
     """Documents of whose tokens more than ``above`` (a share) are unknown to the embedder, worst first."""
-    known = case((jobs.c.tokens > 0, jobs.c.tokens), else_=1)
-    share = (jobs.c.unknown_tokens * 1.0 / known).label("share")
+    share = _unknown_share().label("share")
     query = select(jobs.c.document_id, share).where(share > above)
     rows = tx.connection.execute(_with_key(query, tx, run_id, 1000).order_by(share.desc(), documents.c.key))
     return [UnknownShare(row.document_id, row.key, float(row.share)) for row in rows]
+
+
+def unknown_token_count(tx: Tx, above: float) -> int:
+    """How many documents ``unknown_token_shares`` tells of, however many they are."""
+    query = select(func.count()).select_from(jobs).where(*_jobs(tx, None), _unknown_share() > above)
+    return tx.connection.execute(query).scalar_one()
+
+
+def _unknown_share() -> ColumnElement[Any]:
+    return jobs.c.unknown_tokens * 1.0 / case((jobs.c.tokens > 0, jobs.c.tokens), else_=1)
 
 
 def changes(tx: Tx, document_id: str) -> list[Change]:

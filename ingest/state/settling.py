@@ -17,6 +17,7 @@ from ingest.state.moves import (
     ended,
     failure_values,
     forget_letters,
+    held_by,
     move,
     read_documents,
     slices,
@@ -24,12 +25,12 @@ from ingest.state.moves import (
 )
 from ingest.state.records import ConstructRecord, Pending, Verified
 from ingest.state.tables import dead_letters, documents, jobs, segments
-from ingest.state.windows import end, parser_of
+from ingest.state.windows import BROKEN, end, parser_of
 
 AWAITED = (State.EMBEDDING, State.INDEXING, State.VERIFYING)
 
 
-def record_chunks(tx: Tx, records: Sequence[ConstructRecord]) -> None:
+def record_chunks(tx: Tx, records: Sequence[ConstructRecord], run_id: str) -> None:
     """Writes down what construct made, by assignment, and moves on: to verifying where nothing has to be written."""
     if not records:
         return
@@ -40,11 +41,14 @@ def record_chunks(tx: Tx, records: Sequence[ConstructRecord]) -> None:
     ]
     here = (jobs.c.generation == tx.generation, jobs.c.document_id == bindparam("id_"))
     # Before the first write and in any state: who deletes a document must know that there may be chunks of it.
-    values: dict[str, Any] = {"in_index": True, **{name: bindparam(name) for name in names}}
-    tx.connection.execute(update(jobs).where(*here).values(values), rows)
+    for part in slices(row["id_"] for row in rows):
+        tx.connection.execute(update(jobs).where(*_here(tx, part)).values(in_index=True))
+    values: dict[str, Any] = {name: bindparam(name) for name in names}
+    mine = held_by(run_id)
+    tx.connection.execute(update(jobs).where(*here, *mine).values(values), rows)
     whole = [one.document_id for one in records if one.unchanged == one.chunk_count]
-    move(tx, whole, Move(State.VERIFYING))
-    move(tx, {one.document_id for one in records} - set(whole), Move(State.EMBEDDING))
+    move(tx, whole, Move(State.VERIFYING, guard=mine))
+    move(tx, {one.document_id for one in records} - set(whole), Move(State.EMBEDDING, guard=mine))
 
 
 def bury(tx: Tx, failures: Sequence[ChunkFailure]) -> None:
@@ -245,9 +249,19 @@ def to_delete(tx: Tx) -> list[Document]:
     return read_documents(tx, tx.connection.execute(query).scalars().all())
 
 
+def broken(tx: Tx) -> list[Document]:
+    """Documents that may hold chunks although they failed, so that nothing of them is served."""
+    query = select(jobs.c.document_id).where(jobs.c.generation == tx.generation, jobs.c.in_index)
+    return read_documents(tx, tx.connection.execute(query.where(jobs.c.state.in_(BROKEN))).scalars().all())
+
+
 def retire(tx: Tx, ids: Collection[str], state: State) -> list[str]:
-    """The documents hold no chunks any more: those that served, waited or were in flight end in ``state``."""
-    moved = move(tx, ids, Move(state, {"lease_until": None}, (*FORWARD, *SERVING)))
+    """The documents hold no chunks any more: those that served, waited or were in flight end in ``state``.
+
+    A ``state`` of failure ends none: what is ``broken`` has its end already.
+    """
+    sources = (*FORWARD, *SERVING)
+    moved = [] if state in BROKEN else move(tx, ids, Move(state, {"lease_until": None}, sources))
     for part in slices(ids):
         ended_ = jobs.c.state.in_(ENDS)
         gone = {"in_index": False, "stale": False, "access_changed": False}

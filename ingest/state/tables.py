@@ -183,6 +183,7 @@ generations = Table(
     Column("saved_settings", JSON),
     Column("canary", JSON),  # vector of a fixed text, to find an embedder that computes differently
     Column("created_at", Float, nullable=False),
+    Index("generations_identity", "alias", "parser", "chunker", "embedder", "mapping", unique=True),
 )
 
 runs = Table(

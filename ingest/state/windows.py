@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, case, func, or_, select, update
 
+from ingest.errors import StoreRefused
 from ingest.failure import failure
-from ingest.model import Document, State
+from ingest.model import Branch, Document, State
 from ingest.state.fanin import reopen_segments
 from ingest.state.moves import (
     IN_FLIGHT,
     SERVING,
+    Again,
     Move,
     Tx,
     back_to_queue,
     ended,
+    held_by,
     move,
     read_documents,
     slices,
@@ -32,7 +36,7 @@ BROKEN = (State.FAILED, State.UNSUPPORTED, State.NEEDS_REVIEW)
 
 
 def start_run(connection: Connection, run: Run) -> None:
-    """Writes a run down; a repeat changes nothing."""
+    """Writes a run down; StoreRefused where its id names another one."""
     row = {
         "run_id": run.run_id,
         "verb": run.verb,
@@ -42,6 +46,9 @@ def start_run(connection: Connection, run: Run) -> None:
         "started_at": run.started_at,
     }
     connection.execute(upsert(connection, "runs").on_conflict_do_nothing(index_elements=["run_id"]), [row])
+    here = (runs.c.run_id == run.run_id, runs.c.owner == run.owner, runs.c.started_at == run.started_at)
+    if connection.execute(select(runs.c.run_id).where(*here)).first() is None:
+        raise StoreRefused(f"run id {run.run_id} is taken; give each run an id of its own")
 
 
 def end_run(connection: Connection, run_id: str, values: Mapping[str, Any]) -> None:
@@ -117,15 +124,20 @@ def queued(tx: Tx) -> int:
     return tx.connection.execute(query).scalar_one()
 
 
-def requeue(tx: Tx, ids: Iterable[str], max_attempts: int) -> int:
-    """How many unfinished jobs went back into the queue; one that was tried ``max_attempts`` times fails instead."""
-    again: list[str] = []
-    for part in slices(ids):
-        here = (jobs.c.generation == tx.generation, jobs.c.document_id.in_(part), jobs.c.state.in_(IN_FLIGHT))
-        used_up = tx.connection.execute(select(jobs.c.document_id).where(*here, jobs.c.tries >= max_attempts))
-        end(tx, used_up.scalars().all(), ended(State.FAILED, failure("chunks_missing")))
-        again += back_to_queue(tx, part, IN_FLIGHT, "unfinished", tries=jobs.c.tries + 1)
-    return len(again)
+def requeue(tx: Tx, ids: Iterable[str], max_attempts: int, run_id: str) -> int:
+    """How many jobs (of the run) went back into the queue: the unfinished ones, and those with a transient failure.
+
+    One that was tried ``max_attempts`` times fails instead, or keeps its end. Segments that failed for a transient
+    reason are open again.
+    """
+    mine, names = held_by(run_id), list(ids)
+    worn = (*mine, jobs.c.tries >= max_attempts)
+    end(tx, names, replace(ended(State.FAILED, failure("chunks_missing")), sources=IN_FLIGHT, guard=worn))
+    unfinished = back_to_queue(tx, names, IN_FLIGHT, "unfinished", Again(jobs.c.tries + 1, mine))
+    passing = (*mine, jobs.c.branch == Branch.TRANSIENT, jobs.c.tries < max_attempts)
+    failed = back_to_queue(tx, names, (State.FAILED, State.PARTIAL), "retried", Again(jobs.c.tries + 1, passing))
+    reopen_segments(tx.connection, parser_of(tx), [*unfinished, *failed], (Branch.TRANSIENT,))
+    return len(unfinished) + len(failed)
 
 
 def release(tx: Tx, dead: Sequence[str]) -> int:
@@ -178,9 +190,14 @@ def mark_stale(tx: Tx, ids: Iterable[str]) -> int:
     return marked
 
 
-def reopen(tx: Tx, ids: Iterable[str], why: str) -> int:
-    """How many served documents went back into the queue because of ``why``."""
-    return len(back_to_queue(tx, ids, SERVING, why))
+def reopen(tx: Tx, ids: Iterable[str], why: str, all_versions: bool) -> int:
+    """How many served documents went back into the queue because of ``why``.
+
+    Unless ``all_versions``, an older version stays as it serves: from the queue it would only be superseded.
+    """
+    newest = select(documents.c.document_id).where(documents.c.document_id == jobs.c.document_id, documents.c.is_newest)
+    guard = () if all_versions else (newest.correlate(jobs).exists(),)
+    return len(back_to_queue(tx, ids, SERVING, why, Again(guard=guard)))
 
 
 def redrive(tx: Tx, ids: Collection[str]) -> int:

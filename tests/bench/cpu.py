@@ -169,4 +169,11 @@ def cpu_s(pid: int) -> float:
 
 def _busy_s() -> float:
     times = psutil.cpu_times()
-    return float(times.user + times.system + getattr(times, "irq", 0.0) + getattr(times, "softirq", 0.0))
+    # Ray runs its workers at a niceness of 15, which the kernel counts apart
+    return float(
+        times.user
+        + getattr(times, "nice", 0.0)
+        + times.system
+        + getattr(times, "irq", 0.0)
+        + getattr(times, "softirq", 0.0)
+    )

@@ -108,7 +108,7 @@ def cosine(site: Site) -> dict[str, float]:
 
 def _written(site: Site) -> int:
     """Chunks written behind the alias so far, refreshed or not; 0 while there is no index."""
-    path = f"/{site.alias}-*/_stats/indexing?filter_path=_all.primaries.indexing.index_total"
+    path = f"/{site.alias}/_stats/indexing?filter_path=_all.primaries.indexing.index_total"
     try:
         with urllib.request.urlopen(site.stack.opensearch_url + path, timeout=5) as answer:  # noqa: S310 - loopback
             told = json.load(answer)

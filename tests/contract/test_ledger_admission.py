@@ -77,10 +77,72 @@ def test_version_that_waits_is_superseded_by_a_newer_one(ledger: Ledger) -> None
     assert [d.version for d in ledger.take(GEN, "run", 9, 60)] == ["v2"]
 
 
-def test_late_news_of_an_older_version_is_ignored(ledger: Ledger) -> None:
+def test_older_version_that_is_not_the_latest_is_left_out(ledger: Ledger) -> None:
     ledger.admit(GEN, [version("a.pdf", 5)], LATEST)
-    assert ledger.admit(GEN, [version("a.pdf", 4)], LATEST) == Admission(older=1)
+    assert ledger.admit(GEN, [version("a.pdf", 4, latest=False)], LATEST) == Admission(older=1)
     assert newest(ledger) == 1
+
+
+def test_version_under_a_removed_delete_marker_is_queued_again(ledger: Ledger) -> None:
+    ready(ledger, admitted(ledger, version("a.pdf", 1)))
+    ledger.admit(GEN, [marker("a.pdf", 2), version("a.pdf", 1, latest=False)], LATEST)
+    ledger.retire(GEN, [d.document_id for d in ledger.to_delete(GEN)], State.DELETED)
+    assert ledger.admit(GEN, [version("a.pdf", 1)], LATEST) == Admission(retried=1)
+    assert ledger.admit(GEN, [version("a.pdf", 1)], LATEST) == Admission(known=1)
+    assert ledger.to_delete(GEN) == []
+    (again,) = ledger.take(GEN, "run-1", 9, 60)
+    assert (again.version, again.revision) == ("v1", 3)
+    assert ledger.superseded(GEN, [again.document_id]) == set()
+
+
+def test_version_under_a_removed_delete_marker_is_indexed_even_where_it_was_never_known(ledger: Ledger) -> None:
+    ledger.admit(GEN, [marker("a.pdf", 2), version("a.pdf", 1, latest=False)], LATEST)
+    assert ledger.admit(GEN, [version("a.pdf", 1)], LATEST) == Admission(new=1)
+    assert newest(ledger) == 2
+
+
+@pytest.mark.parametrize("source", [LATEST, ALL], ids=["latest", "all"])
+def test_rollback_serves_the_older_version_and_then_drops_the_vanished_one(
+    ledger: Ledger, source: SourceConfig
+) -> None:
+    old = admitted(ledger, version("a.pdf", 1))
+    ready(ledger, old)
+    ready(ledger, admitted(ledger, version("a.pdf", 2), version("a.pdf", 1, latest=False)))
+    assert ledger.admit(GEN, [version("a.pdf", 1)], source) == Admission(retried=1)
+    assert ledger.older(GEN) == [], "the vanished version serves until the older one does"
+    (again,) = ledger.take(GEN, "run-1", 9, 60)
+    assert (again.version, again.revision, again.attempt) == ("v1", 3, 2)
+    ready(ledger, [again])
+    assert [d.version for d in ledger.older(GEN)] == ["v2"]
+
+
+def test_version_that_vanished_before_it_was_taken_is_superseded(ledger: Ledger) -> None:
+    ready(ledger, admitted(ledger, version("a.pdf", 1)))
+    vanished = version("a.pdf", 2)
+    ledger.admit(GEN, [vanished, version("a.pdf", 1, latest=False)], LATEST)
+    ledger.admit(GEN, [version("a.pdf", 1)], LATEST)
+    assert state_of(ledger, vanished.document_id) is State.SUPERSEDED
+    assert [d.version for d in ledger.take(GEN, "run-1", 9, 60)] == ["v1"]
+
+
+def test_version_that_comes_back_while_a_run_holds_it_stays_with_the_run(ledger: Ledger) -> None:
+    (held,) = admitted(ledger, version("a.pdf", 1))
+    ledger.admit(GEN, [version("a.pdf", 2), version("a.pdf", 1, latest=False)], LATEST)
+    ledger.admit(GEN, [version("a.pdf", 1)], LATEST)
+    assert state_of(ledger, held.document_id) is State.ADMITTED
+    assert ledger.superseded(GEN, [held.document_id]) == set()
+
+
+def test_served_version_that_waits_to_be_tried_again_serves_on_under_a_newer_one(ledger: Ledger) -> None:
+    (old,) = admitted(ledger, version("a.pdf", 1))
+    ready(ledger, [old])
+    ledger.reopen(GEN, [old.document_id], "chunks are gone")
+    ledger.admit(GEN, [version("a.pdf", 2), version("a.pdf", 1, latest=False)], LATEST)
+    assert state_of(ledger, old.document_id) is State.PARTIAL
+    (new,) = ledger.take(GEN, "run-1", 9, 60)
+    ledger.end(GEN, new.document_id, State.UNSUPPORTED, failure("truncated"))
+    assert ledger.expected_chunks(GEN) == 3
+    assert ledger.older(GEN) == []
 
 
 def test_older_version_found_later_stays_below_what_was_counted(ledger: Ledger) -> None:
@@ -95,9 +157,12 @@ def test_listing_in_whole_seconds_is_not_older_than_an_event_in_the_same_second(
     assert ledger.admit(GEN, [version("a.pdf", 2, at=10.0)], LATEST).new == 1
 
 
-def test_events_in_one_second_are_ordered_by_their_milliseconds(ledger: Ledger) -> None:
+def test_versions_of_one_second_are_ordered_by_their_milliseconds(ledger: Ledger) -> None:
     ledger.admit(GEN, [version("a.pdf", 2, at=10.9)], LATEST)
-    assert ledger.admit(GEN, [version("a.pdf", 1, at=10.5)], LATEST).older == 1
+    ledger.admit(GEN, [version("a.pdf", 1, at=10.5, latest=False)], ALL)
+    assert newest(ledger) == 1
+    ledger.admit(GEN, [version("a.pdf", 3, at=10.95, latest=False)], ALL)
+    assert newest(ledger) == 2
 
 
 def test_delete_marker_is_a_revision_and_ends_what_is_under_way(ledger: Ledger) -> None:
@@ -203,7 +268,10 @@ def test_unknown_generation_is_refused(ledger: Ledger) -> None:
 
 
 def test_two_processes_that_admit_the_same_keys_agree(ledger: Ledger, ledger_url: str) -> None:
-    pages = [[version(f"{n}.pdf", number) for n in range(20)] for number in (1, 2, 3, 4)] * 2
+    def listing(latest: int) -> list[ObjectVersion]:
+        return [version(f"{n}.pdf", number, latest=number == 4) for n in range(20) for number in range(latest, 0, -1)]
+
+    pages = [listing(number) for number in (1, 2, 3, 4)] * 2
     ledgers = [Ledger(ledger_url) for _ in pages]
     with ThreadPoolExecutor(len(pages)) as pool:
         list(pool.map(lambda pair: pair[0].admit(GEN, pair[1], LATEST), zip(ledgers, pages, strict=True)))

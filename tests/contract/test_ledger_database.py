@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from ingest.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable
+from ingest.failure import Backoff
 from ingest.state import Ledger, Settlement, connect, migrations
 from tests.ledger_steps import GEN, PARSER, admitted, plan_of, version
 
@@ -57,14 +58,14 @@ def test_missing_table_is_a_store_error(empty_database_url: str) -> None:
 def test_server_that_is_not_there_is_unavailable() -> None:
     ledger = Ledger("postgresql+psycopg://nobody@127.0.0.1:1/none?connect_timeout=2")
     with pytest.raises(StoreUnavailable, match="ledger"):
-        ledger.ping()
+        ledger.migrate()
     ledger.close()
 
 
 def test_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     ledger = Ledger(f"sqlite:///{tmp_path}/no/ledger.db")
     with pytest.raises(StoreRefused, match="ledger"):
-        ledger.ping()
+        ledger.migrate()
     ledger.close()
 
 
@@ -80,6 +81,34 @@ def test_failed_verb_leaves_nothing_behind(ledger: Ledger) -> None:
     with pytest.raises(StoreError):
         ledger.settle(GEN, PARSER, [Settlement(document.document_id, 0), Settlement(document.document_id, 9)])
     assert ledger.open_segments(PARSER, document.document_id) == (0, 1)
+
+
+def test_verb_waits_for_a_database_that_restarts(ledger_url: str) -> None:
+    engine = connect.open_engine(ledger_url)
+    answers = iter([StoreUnavailable("shutting down"), StoreUnavailable("starting up")])
+
+    def work(connection: Connection) -> int:
+        for error in answers:
+            raise error
+        return int(connection.execute(text("SELECT 7")).scalar_one())
+
+    soon = Backoff(base_s=0.01, cap_s=0.01, budget_s=1.0)
+    assert connect.transact(engine, work, outage=soon) == 7
+    engine.dispose()
+
+
+def test_outage_that_lasts_is_raised(ledger_url: str) -> None:
+    engine = connect.open_engine(ledger_url)
+    calls = []
+
+    def work(_: Connection) -> None:
+        calls.append(1)
+        raise StoreUnavailable("gone")
+
+    with pytest.raises(StoreUnavailable, match="gone"):
+        connect.transact(engine, work, outage=Backoff(base_s=0.01, cap_s=0.01, budget_s=0.05))
+    assert len(calls) > 1
+    engine.dispose()
 
 
 def test_settle_rate(ledger: Ledger, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> None:

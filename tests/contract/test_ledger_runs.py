@@ -5,9 +5,12 @@ from __future__ import annotations
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
+from ingest.errors import StoreRefused
 from ingest.failure import failure
 from ingest.model import State
-from ingest.state import Ledger, Settlement, Verified
+from ingest.state import ConstructRecord, Ledger, Settlement, Verified
 from tests.ledger_steps import (
     GEN,
     LATEST,
@@ -124,6 +127,91 @@ def test_requeue_leaves_finished_documents_alone(ledger: Ledger) -> None:
     assert state_of(ledger, documents[0].document_id) is State.READY
 
 
+def test_requeue_leaves_what_another_run_holds(ledger: Ledger) -> None:
+    (document,) = admitted(ledger, version("a.pdf", 1))
+    for max_attempts in (1, 3):
+        assert ledger.requeue(GEN, [document.document_id], max_attempts, run_id="run-2") == 0
+        assert state_of(ledger, document.document_id) is State.ADMITTED
+    assert ledger.requeue(GEN, [document.document_id], 3, run_id="run-1") == 1
+
+
+def test_verbs_move_no_job_that_another_run_holds(ledger: Ledger) -> None:
+    (document,) = admitted(ledger, version("a.pdf", 1))
+    name = document.document_id
+    assert ledger.advance(GEN, [name], State.TRIAGING, run_id="run-2") == []
+    assert ledger.indexed(GEN, [name], run_id="run-2") == []
+    assert not ledger.end(GEN, name, State.FAILED, failure("timeout"), run_id="run-2")
+    ledger.record_chunks(GEN, ConstructRecord(name, 7), run_id="run-2")
+    assert state_of(ledger, name) is State.ADMITTED
+    assert ledger.chunk_totals(GEN).documents == 0
+    ledger.record_chunks(GEN, ConstructRecord(name, 7), run_id="run-1")
+    assert ledger.indexed(GEN, [name], run_id="run-1") == [name]
+    assert ledger.end(GEN, name, State.FAILED, failure("timeout"), run_id="run-1")
+
+
+def test_transient_failure_is_tried_again_within_the_run(ledger: Ledger) -> None:
+    failed, poison = admitted(ledger, version("a.pdf", 1), version("b.pdf", 1))
+    names = [failed.document_id, poison.document_id]
+    ledger.end(GEN, failed.document_id, State.FAILED, failure("source_unavailable"))
+    ledger.end(GEN, poison.document_id, State.UNSUPPORTED, failure("truncated"))
+    assert ledger.requeue(GEN, names, 2, run_id="run-2") == 0
+    assert ledger.requeue(GEN, names, 2, run_id="run-1") == 1
+    assert [d.document_id for d in ledger.take(GEN, "run-1", 9, 60)] == names[:1]
+    ledger.end(GEN, failed.document_id, State.FAILED, failure("source_unavailable"))
+    assert ledger.requeue(GEN, names, 2, run_id="run-1") == 0, "its tries are used up"
+    (row, _) = ledger.failures(GEN)
+    assert row.failure.reason == "source_unavailable", "and it keeps its own reason"
+
+
+def test_partial_document_is_tried_again_with_its_transient_segments_open(ledger: Ledger) -> None:
+    (document,) = admitted(ledger, version("a.pdf", 1))
+    name = document.document_id
+    ledger.plan(GEN, PARSER, [plan_of(name, 3)])
+    fates = [failure("source_unavailable"), None, failure("truncated")]
+    ledger.settle(GEN, PARSER, [Settlement(name, n, what, artifact=f"a/{n}") for n, what in enumerate(fates)])
+    ledger.record_chunks(GEN, ConstructRecord(name, 5))
+    assert ledger.verified(GEN, [Verified(name, 5)]) == {name: State.PARTIAL}
+    assert ledger.requeue(GEN, [name], 3) == 1
+    assert ledger.open_segments(PARSER, name) == (0,)
+
+
+def test_document_that_failed_with_chunks_in_the_index_is_broken_until_they_are_gone(ledger: Ledger) -> None:
+    written, served, empty = admitted(ledger, *(version(f"{n}.pdf", 1) for n in "abc"))
+    ready(ledger, [served])
+    constructed(ledger, written.document_id, 3)
+    assert ledger.broken(GEN) == [], "a run works on it"
+    ledger.requeue(GEN, [written.document_id, empty.document_id], max_attempts=1)
+    assert ledger.broken(GEN) == [written]
+    assert ledger.retire(GEN, [written.document_id, empty.document_id], State.FAILED) == []
+    assert ledger.broken(GEN) == []
+    assert ledger.counts(GEN) == {State.READY: 1, State.FAILED: 2}
+
+
+def test_chunks_of_a_broken_document_that_was_taken_again_are_not_forgotten(ledger: Ledger) -> None:
+    (document,) = admitted(ledger, version("a.pdf", 1))
+    constructed(ledger, document.document_id, 3)
+    ledger.requeue(GEN, [document.document_id], max_attempts=1)
+    ledger.redrive(GEN, [document.document_id])
+    assert ledger.retire(GEN, [document.document_id], State.FAILED) == []
+    assert ledger.queued(GEN) == 1
+
+
+def test_older_version_that_serves_is_not_reopened(ledger: Ledger) -> None:
+    (old,) = admitted(ledger, version("a.pdf", 1))
+    ready(ledger, [old])
+    ledger.admit(GEN, [version("a.pdf", 2), version("a.pdf", 1, latest=False)], LATEST)
+    assert ledger.reopen(GEN, [old.document_id], "chunks are gone") == 0
+    assert state_of(ledger, old.document_id) is State.READY
+    assert ledger.reopen(GEN, [old.document_id], "chunks are gone", all_versions=True) == 1
+
+
+def test_run_id_that_is_taken_is_refused(ledger: Ledger) -> None:
+    ledger.start_run("run-1", "backfill", "o", "c")
+    with pytest.raises(StoreRefused, match="run id run-1 is taken"):
+        ledger.start_run("run-1", "backfill", "o", "c")
+    assert [r.verb for r in ledger.runs()] == ["backfill"]
+
+
 def test_reopened_document_is_queued_with_a_reason(ledger: Ledger) -> None:
     documents = admitted(ledger, version("a.pdf", 1), version("b.pdf", 1))
     ready(ledger, documents[:1])
@@ -164,7 +252,6 @@ def test_run_is_told_to_stop_once(ledger: Ledger) -> None:
 
 def test_run_keeps_its_first_end_and_report(ledger: Ledger) -> None:
     ledger.start_run("run-1", "backfill", "o", "c")
-    ledger.start_run("run-1", "sweep", "p", "d")
     ledger.end_run("run-1", "ended", {"ready": 3})
     ledger.end_run("run-1", "failed")
     run = ledger.run("run-1")
@@ -183,7 +270,7 @@ def test_counters_add_up_and_peaks_stay(ledger: Ledger) -> None:
 
 def test_ledger_travels_as_its_url(ledger: Ledger) -> None:
     other: Ledger = pickle.loads(pickle.dumps(ledger))
-    other.ping()
+    assert other.runs() == []
     assert other.url == ledger.url
     other.close()
 

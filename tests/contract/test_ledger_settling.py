@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ingest.failure import failure
-from ingest.model import ChunkFailure, Fingerprints, State
+from ingest.model import Branch, ChunkFailure, Fingerprints, State
 from ingest.state import ConstructRecord, Expected, Generation, Ledger, Settlement, Slow, Verified
 from tests.ledger_steps import (
     ALL,
@@ -271,3 +271,36 @@ def test_first_canary_stays(ledger: Ledger) -> None:
     add_generation(ledger)
     assert ledger.canary(GEN, [0.5, 0.25]) == [0.5, 0.25]
     assert ledger.canary(GEN, [9.0, 9.0]) == [0.5, 0.25]
+
+
+def test_first_runs_that_claim_at_once_make_one_generation(ledger_url: str) -> None:
+    ledgers = [Ledger(ledger_url) for _ in range(4)]
+
+    def claim(pair: tuple[int, Ledger]) -> Generation:
+        return pair[1].claim_generation(Generation(f"documents-{pair[0]}", "documents", FINGERPRINTS, ""))
+
+    with ThreadPoolExecutor(4) as pool:
+        claimed = list(pool.map(claim, enumerate(ledgers)))
+    assert {one.name for one in claimed} == {claimed[0].name}
+    assert claimed[0].uuid == "", "its index is still to be made"
+    ledgers[0].set_uuid(claimed[0].name, "uuid-9")
+    assert ledgers[1].claim_generation(Generation("later", "documents", FINGERPRINTS, "")).uuid == "uuid-9"
+    assert [one.name for one in ledgers[1].generations("documents")] == [claimed[0].name]
+    other = Fingerprints(PARSER, "chunker-2", "embedder-1", "mapping-1")
+    assert ledgers[1].claim_generation(Generation("other", "documents", other, "")).name == "other"
+    for opened in ledgers:
+        opened.close()
+
+
+def test_failures_are_counted_by_branch_without_a_limit(ledger: Ledger) -> None:
+    documents = admitted(ledger, *(version(f"{n}.pdf", 1) for n in range(4)))
+    for document, what in zip(documents, ("truncated", "truncated", "source_unavailable"), strict=False):
+        ledger.end(GEN, document.document_id, State.FAILED, failure(what))
+    assert ledger.failure_counts(GEN) == {Branch.POISON: 2, Branch.TRANSIENT: 1}
+
+
+def test_documents_with_unknown_tokens_are_counted(ledger: Ledger) -> None:
+    for document, unknown in zip(admitted(ledger, *(version(f"{n}.pdf", 1) for n in "abc")), (0, 2, 5), strict=True):
+        ledger.record_chunks(GEN, ConstructRecord(document.document_id, 1, tokens=10, unknown_tokens=unknown))
+    assert ledger.unknown_token_count(GEN, above=0.1) == 2
+    assert ledger.unknown_token_count(GEN, above=0.3) == 1

@@ -91,22 +91,21 @@ def test_the_alias_is_set_once_and_then_left_alone(cluster: Cluster, alias: str)
     assert generations.ensure_alias(cluster, alias, f"{alias}-2") == f"{alias}-1"
 
 
-def test_a_swap_may_be_repeated(cluster: Cluster, alias: str) -> None:
+def test_promoting_may_be_repeated(cluster: Cluster, alias: str) -> None:
     for number in (1, 2):
         create(cluster, f"{alias}-{number}")
     generations.ensure_alias(cluster, alias, f"{alias}-1")
     for _ in range(2):
-        generations.swap(cluster, alias, f"{alias}-1", f"{alias}-2")
+        generations.promote(cluster, alias, f"{alias}-2")
         assert generations.targets(cluster, alias) == [f"{alias}-2"]
 
 
-def test_a_swap_from_an_index_that_does_not_serve_changes_nothing(cluster: Cluster, alias: str) -> None:
-    for number in (1, 2, 3):
-        create(cluster, f"{alias}-{number}")
-    generations.ensure_alias(cluster, alias, f"{alias}-1")
-    with pytest.raises(StoreRefused):
-        generations.swap(cluster, alias, f"{alias}-3", f"{alias}-2")
-    assert generations.serving(cluster, alias) == f"{alias}-1"
+def test_an_index_that_a_killed_run_made_is_adopted_and_a_foreign_one_refused(cluster: Cluster, alias: str) -> None:
+    body = index_body(IndexConfig(url="http://unused"), 8, {"generation": alias})
+    made = generations.create_or_adopt(cluster, alias, body)
+    assert generations.create_or_adopt(cluster, alias, body) == made
+    with pytest.raises(StoreRefused, match="not ours"):
+        generations.create_or_adopt(cluster, alias, index_body(IndexConfig(url="http://x"), 8, {"generation": "x"}))
 
 
 def test_an_alias_over_two_indices_is_refused(cluster: Cluster, alias: str) -> None:

@@ -246,13 +246,14 @@ def test_a_document_without_text_ends_with_its_reason(world: World) -> None:
     assert world.states() == {State.NEEDS_REVIEW: 1}
 
 
-def test_an_artifact_store_that_is_gone_is_told_and_nothing_is_raised(world: World) -> None:
+def test_an_artifact_store_that_is_gone_stops_the_run_and_blames_no_document(world: World) -> None:
     world.put("note.txt", corpus.make_text())
     segments = triaged(world, world.admit())
     world.client.delete_bucket(Bucket=world.config.artifacts.bucket)
     assert parsed(world, segments) == []
-    assert world.reasons() == {"note.txt": "source_unavailable"}
-    assert world.stats()["parse.segments_failed"] == 1
+    assert "NoSuchBucket" in world.ledger.stop_reason("run-1")
+    assert world.reasons() == {}
+    assert world.states() == {State.PARSING: 1}
 
 
 def test_a_second_attempt_sends_only_the_chunks_that_the_index_lacks(world: World) -> None:
@@ -329,7 +330,7 @@ def test_a_model_that_changed_under_its_name_does_not_start(world: World) -> Non
     vector = [1.0, *[0.0] * 15]
     other = world.with_run(generation="another-generation")
     world.ledger.add_generation(
-        replace(world.ledger.generations(world.config.index.alias)[0], name="another-generation")
+        replace(world.ledger.generations(world.config.index.alias)[0], name="another-generation", alias="another")
     )
     world.ledger.canary("another-generation", vector)
     with pytest.raises(PreflightError, match="embeds a known text at cosine"):

@@ -83,7 +83,12 @@ def test_a_missing_key_is_named() -> None:
             ("concurrency (9)", "concurrency (4)"),
         ),
         ({"run": {"nodes": 3}}, ("SQLite works on one node", "run.nodes is 3")),
-        ({"parse": {"timeout_s": 500}, "run": {"lease_s": 400}}, ("parse.timeout_s (500.0)", "run.lease_s (400.0)")),
+        (
+            {"parse": {"timeout_s": 500}, "run": {"lease_s": 400, "no_progress_s": 1e6}},
+            ("parse.timeout_s (500.0)", "run.lease_s (400.0)"),
+        ),
+        ({"run": {"no_progress_s": 1800}}, ("run.no_progress_s (1800)", "may wait (1920)")),
+        ({"index": {"retry_budget_s": 3000}}, ("run.no_progress_s (2400)", "may wait (3000)")),
     ],
 )
 def test_keys_that_do_not_go_together_are_named_with_both_values(
@@ -101,7 +106,7 @@ def test_at_the_border_the_cross_checks_pass() -> None:
             index={"actors": 1, "concurrency": 3},
             embed={"actors": 2, "concurrency": 2},
             parse={"timeout_s": 399.9},
-            run={"lease_s": 400, "nodes": 1},
+            run={"lease_s": 400, "nodes": 1, "no_progress_s": 12797},
         )
     )
     assert (found.index.in_flight, found.embed.in_flight) == (3, 4)
@@ -210,12 +215,19 @@ def sized(parse_actors: int) -> Config:
 def test_the_pools_must_leave_a_cpu_free() -> None:
     config = sized(2)
     assert config.pool_cpus == 3.0
-    config.check_cluster(4)
+    config.check_cluster(4, 0)
     with pytest.raises(ConfigError) as caught:
-        config.check_cluster(3.5)
+        config.check_cluster(3.5, 0)
     assert "the pools hold 3 CPUs and the cluster has 3.5" in str(caught.value)
     assert "by 0.5 in all" in str(caught.value)
 
 
+def test_gpus_that_are_not_there_are_named() -> None:
+    config = parse(MINIMAL | {"embed": {"actors": 2, "gpus": 1.0}})
+    config.check_cluster(8, 2)
+    with pytest.raises(ConfigError, match="embed wants 2 x 1 GPUs and the cluster has 1"):
+        config.check_cluster(8, 1)
+
+
 def test_the_defaults_run_on_two_cpus() -> None:
-    parse(MINIMAL).check_cluster(2)
+    parse(MINIMAL).check_cluster(2, 0)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import EndpointConnectionError, IncompleteReadError
 
-from ingest.errors import SourceError
+from ingest.errors import ParseError, SourceError, StoreRefused
 from ingest.model import Document, document_id, version_of
 from ingest.source.fetch import GRACE_S, VersionCache
 from tests.fake_s3 import FakeS3, refused
@@ -167,6 +167,36 @@ def test_what_was_evicted_is_fetched_again(tmp_path: Path) -> None:
     assert cache.path(document).read_bytes() == b"one"
 
 
+def test_a_file_that_vanished_before_it_was_opened_is_fetched_once_more(tmp_path: Path) -> None:
+    s3 = FakeS3()
+    document = put(s3, "k", b"one")
+    tried: list[Path] = []
+
+    def reader(path: str) -> bytes:
+        tried.append(Path(path))
+        if len(tried) == 1:
+            Path(path).unlink()
+            raise ParseError("engine_crashed", "no such file")
+        return Path(path).read_bytes()
+
+    assert VersionCache(s3, tmp_path).read(document, reader) == b"one"
+    assert (len(tried), s3.calls["get"]) == (2, 2)
+
+
+def test_a_file_that_is_there_and_can_not_be_read_is_tried_once(tmp_path: Path) -> None:
+    s3 = FakeS3()
+    document = put(s3, "k", b"one")
+    tried: list[str] = []
+
+    def reader(path: str) -> bytes:
+        tried.append(path)
+        raise ParseError("engine_crashed")
+
+    with pytest.raises(ParseError):
+        VersionCache(s3, tmp_path).read(document, reader)
+    assert len(tried) == 1
+
+
 def test_the_folder_is_its_owners_alone(tmp_path: Path) -> None:
     VersionCache(FakeS3(), tmp_path / "cache")
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
@@ -198,7 +228,6 @@ class Failing(FakeS3):
         EndpointConnectionError(endpoint_url="http://s3"),
         IncompleteReadError(actual_bytes=3, expected_bytes=4),
         refused("SlowDown", 503, "GetObject"),
-        refused("AccessDenied", 403, "GetObject"),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -209,4 +238,14 @@ def test_an_object_store_that_fails_blames_no_document_and_leaves_no_file(
     document = put(s3, "k", b"half")
     s3.error, s3.after = error, after
     assert reason(lambda: VersionCache(s3, tmp_path).path(document)) == "source_unavailable"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "ExpiredToken"])
+def test_rights_that_are_missing_stop_the_run_and_blame_no_document(tmp_path: Path, code: str) -> None:
+    s3 = Failing()
+    document = put(s3, "k", b"one")
+    s3.error = refused(code, 403, "GetObject")
+    with pytest.raises(StoreRefused, match=code):
+        VersionCache(s3, tmp_path).path(document)
     assert list(tmp_path.iterdir()) == []

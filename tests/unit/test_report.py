@@ -111,7 +111,7 @@ COUNTERS = {
 
 def built(config: Config, ledger: Ledger, run_id: str = RUN) -> Report:
     run = Run(run_id, config, GEN, FINGERPRINTS)
-    return build(run, ledger, {"folder": 2, "excluded": 0}, time.monotonic() - WALL_S)
+    return build(run, ledger, {"folder": 2, "excluded": 0}, time.monotonic() - WALL_S, GEN)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_language_that_the_model_does_not_know_is_warned_of(report: Report) ->
 
 def test_what_another_run_holds_is_said(config: Config, ledger: Ledger) -> None:
     mixed(ledger)
-    assert any(f"1 documents are held by run {RUN}" in line for line in built(config, ledger, "sweep-1").warnings)
+    assert any(f"1 documents were left to run {RUN}" in line for line in built(config, ledger, "sweep-1").warnings)
 
 
 def test_the_verb_is_the_runs_and_not_a_part_of_its_name(config: Config, ledger: Ledger) -> None:
@@ -215,7 +215,7 @@ def test_the_text_tells_a_person_what_the_json_tells_a_program(report: Report) -
         "expected 7, reused 0, embedded 8, written 7",
         "full 0, short 1, failed 0;  bulk items success 7, superseded 0",
         "index 1 of 1 at most, embed 2 of 2; the throttle's window peaked at 1",
-        "by branch: poison 1, degrade 3",
+        "documents by branch: poison 1",
         "password_required  bad.pdf: The file is locked with a password. Upload a copy without one.",
         "half.pdf pages 21-40: Reading these pages took longer than allowed. (60 s)",
         "half.pdf page 4: The engine gave back fewer pages than there are.",
@@ -245,5 +245,5 @@ def failed(number: int) -> dict[str, Any]:
 def test_a_thousand_failures_do_not_fill_the_screen(report: Report) -> None:
     told = text(replace(report, failures=[failed(n) for n in range(FAILURES_SHOWN)]))
     assert told.count("not_a_pdf") == 20
-    assert "… and 980 more in the JSON report" in told
-    assert "by branch: poison 1,000" in told
+    assert "… the JSON report lists 1000, the ledger has more" in told
+    assert "documents by branch: poison 1" in told  # counted, not taken from the list

@@ -45,17 +45,16 @@ def test_unversioned_object_touched_without_change_keeps_its_revision() -> None:
     pages=st.lists(st.sets(st.integers(1, 8), min_size=1).map(lambda numbers: listed(*numbers)), max_size=8),
     all_versions=st.booleans(),
 )
-def test_revisions_never_change_and_the_latest_seen_has_the_highest(
+def test_latest_listed_is_the_newest_and_only_its_revision_ever_changes(
     pages: list[dict[str, ObjectVersion]], all_versions: bool
 ) -> None:
     known: dict[str, Known] = {}
-    seen: set[float] = set()
     for versions in pages:
         before, known = known, learn(known, versions, all_versions)
-        assert all(known[name].revision == row.revision for name, row in before.items())
-        seen |= {version.last_modified for version in versions.values()}
         newest = [row for row in known.values() if row.is_newest]
-        assert [row.last_modified for row in newest] == [max(seen)]
+        assert [row.document_id for row in newest] == [next(iter(versions))]
         assert newest[0].revision == max(row.revision for row in known.values())
+        assert all(known[name].revision == row.revision for name, row in before.items() if not known[name].is_newest)
+        assert learn(known, versions, all_versions) == known
         counted = [row.revision for row in known.values() if row.revision != BEFORE_COUNTING]
         assert len(counted) == len(set(counted))
