@@ -244,7 +244,7 @@ def _failure_lines(r: Report) -> Iterator[str]:
         yield f"{row['branch']:<9} {row['reason']:<18} {row['key']}{_where(row)}: {row['sentence']}"
     if len(r.failures) > 20:
         yield f"… the JSON report lists {len(r.failures)}" + (
-            ", the ledger more" if len(r.failures) == FAILURES_SHOWN else ""
+            ", the ledger has more" if len(r.failures) == FAILURES_SHOWN else ""
         )
 
 
