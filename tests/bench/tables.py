@@ -60,13 +60,13 @@ def text(found: Results) -> Iterator[str]:
 
 def _walls(found: Results) -> Iterator[str]:
     plain, fast = found.wall("plain"), found.wall("openvino")
-    heads = ("wall s", "chunks", "chunks/s", "to plain", "to openvino", "CPU s", "store CPU s")
+    heads = ("wall s", "chunks", "tokens", "chunks/s", "to plain", "to openvino", "CPU s", "store CPU s")
     yield f"{'':<12}" + "".join(f"{head:>13}" for head in heads)
     for t in found.all:
         to_plain, to_fast = (f"{t.wall_s / base:.2f}" if base else "-" for base in (plain, fast))
         rate = t.chunks / t.wall_s
-        ratios = f"{to_plain:>13}{to_fast:>13}"
-        yield f"{t.name:<12}{t.wall_s:13.1f}{t.chunks:13,}{rate:13.1f}{ratios}{t.cpu_s:13.1f}{t.store_cpu_s:13.1f}"
+        work = f"{t.wall_s:13.1f}{t.chunks:13,}{t.tokens:13,}{rate:13.1f}"
+        yield f"{t.name:<12}{work}{to_plain:>13}{to_fast:>13}{t.cpu_s:13.1f}{t.store_cpu_s:13.1f}"
     for loop in found.loops:
         yield f"  {loop.name} ({loop.dtype}): " + ", ".join(
             f"{step} {seconds:.1f} s" for step, seconds in loop.seconds.items()
@@ -84,6 +84,8 @@ def _targets(found: Results) -> Iterator[str]:
 
 def _inside(found: Pipeline) -> Iterator[str]:
     wall, first = found.timed.wall_s, found.first_chunk_s
+    if found.report["outcome"] != "ready":
+        yield f"pipeline: {found.report['outcome']}, {found.report['documents']}"
     yield f"pipeline: first chunk in the index after {first:.1f} s, {first / wall:.0%} of the wall"
     yield f"  {'stage':<12}{'calls':>7}{'busy s':>9}{'per busy s':>12}"
     for stage, row in found.report["stages"].items():
