@@ -116,8 +116,7 @@ def test_a_removed_version_an_overwritten_one_and_a_removed_key_are_gone(client:
     assert reason(cache, document(rows["b/c"][0])) == "version_gone"
 
 
-def test_a_missing_bucket_does_not_make_a_document_gone_for_ever(client: Any, tmp_path: Path) -> None:
+def test_a_missing_bucket_stops_the_run_and_blames_no_document(client: Any, tmp_path: Path) -> None:
     row = listed(client, made(client))["a"][0]
-    assert (
-        reason(VersionCache(client, tmp_path), replace(document(row), bucket="no-such-bucket")) == "source_unavailable"
-    )
+    with pytest.raises(StoreRefused, match="check the bucket name"):
+        VersionCache(client, tmp_path).path(replace(document(row), bucket="no-such-bucket"))

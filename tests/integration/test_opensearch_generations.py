@@ -160,12 +160,12 @@ def test_a_good_cluster_passes_and_no_trace_is_left(cluster: Cluster, alias: str
     assert cluster.call("GET", f"/{alias}-preflight-*") == {}
 
 
-def test_another_dimension_is_told_before_anything_is_embedded(cluster: Cluster, alias: str) -> None:
+def test_another_dimension_means_a_new_index_beside(cluster: Cluster, alias: str) -> None:
     create(cluster, f"{alias}-1")
     generations.ensure_alias(cluster, alias, f"{alias}-1")
-    sentences = failed(preflight.checks(cluster, config(cluster, alias=alias), 8))
-    assert list(sentences) == ["index_dimension"]
-    assert "run rechunk" in sentences["index_dimension"]
+    (told,) = [c for c in preflight.checks(cluster, config(cluster, alias=alias), 8) if c.name == "index_dimension"]
+    assert told.is_ok
+    assert "takes vectors of 4, the model gives 8: a new index is built beside it" in told.sentence
 
 
 def test_a_block_is_told(cluster: Cluster, alias: str) -> None:
