@@ -12,10 +12,15 @@ import shlex
 import signal
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from ingest.errors import PreflightError
 
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
 STOP_WAIT_S = "30"  # what a stopped job gets to restore the index's settings; Ray's own default is 3 s
+END_POLL_S = 1.0
 # Names of places, never a secret: a job's environment is shown on the dashboard. Credentials are the cluster's own.
 CARRIED = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "OPENSEARCH_URL", "INGEST_")
 
@@ -56,27 +61,42 @@ def run(args: argparse.Namespace) -> int:
     return _follow(client, job)
 
 
-def _follow(client: object, job: str) -> int:
+def _follow(client: JobSubmissionClient, job: str) -> int:
     """Shows the job's output till it ends; Ctrl-C stops the job and waits for its last words."""
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: _stop(client, job, stop))
     signal.signal(signal.SIGTERM, lambda *_: _stop(client, job, stop))
-    asyncio.run(_tail(client, job))
-    info = client.get_job_info(job)  # type: ignore[attr-defined]
+    asyncio.run(_tail_to_end(client, job))
+    info = client.get_job_info(job)
     if info.driver_exit_code is None:
         print(f"ingest: job {job} is {info.status}: {info.message}", file=sys.stderr)
         return 130 if stop.is_set() else 1
     return int(info.driver_exit_code) % 256
 
 
-async def _tail(client: object, job: str) -> None:
-    async for lines in client.tail_job_logs(job):  # type: ignore[attr-defined]
+async def _tail_to_end(client: JobSubmissionClient, job: str) -> None:
+    """Shows the output until the job has ended: Ray's own tail notices the end up to four seconds late."""
+    shown = [0]
+    tail = asyncio.create_task(_tail(client, job, shown))
+    while not tail.done():
+        await asyncio.wait([tail], timeout=END_POLL_S)
+        if (await asyncio.to_thread(client.get_job_status, job)).is_terminal():
+            break
+    tail.cancel()
+    rest = await asyncio.to_thread(client.get_job_logs, job)
+    sys.stdout.write(rest[shown[0] :])
+    sys.stdout.flush()
+
+
+async def _tail(client: JobSubmissionClient, job: str, shown: list[int]) -> None:
+    async for lines in client.tail_job_logs(job):
         sys.stdout.write(lines)
         sys.stdout.flush()
+        shown[0] += len(lines)
 
 
-def _stop(client: object, job: str, stop: threading.Event) -> None:
+def _stop(client: JobSubmissionClient, job: str, stop: threading.Event) -> None:
     if not stop.is_set():
         stop.set()
         print(f"stopping job {job} …", file=sys.stderr, flush=True)
-        threading.Thread(target=client.stop_job, args=(job,), daemon=True).start()  # type: ignore[attr-defined]
+        threading.Thread(target=client.stop_job, args=(job,), daemon=True).start()

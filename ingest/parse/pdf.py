@@ -17,14 +17,13 @@ from typing import Any
 import orjson
 
 # PyMuPDF imports its layout models by itself: 0.5 s and five threads of onnxruntime that plain text never needs.
-_absent = "pymupdf.layout" not in sys.modules
-if _absent:
-    sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]
+_absent = [name for name in ("pymupdf.layout", "pymupdf4llm") if name not in sys.modules]
+sys.modules.update(dict.fromkeys(_absent))  # type: ignore[arg-type]
 import pymupdf as untyped  # noqa: E402
 from pymupdf import mupdf  # noqa: E402
 
-if _absent:
-    del sys.modules["pymupdf.layout"]
+for _name in _absent:
+    del sys.modules[_name]
 
 from ingest.errors import ParseError  # noqa: E402
 from ingest.failure import failure  # noqa: E402

@@ -37,8 +37,8 @@ def main() -> None:
                 _measure(part, services, documents, found)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print("\n".join(tables.text(found)))
-    tables.write(found, STATE / "bench.json")
+        print("\n".join(tables.text(found)))  # what was measured before a part failed, too
+        tables.write(found, STATE / "bench.json")
 
 
 def _arguments() -> argparse.Namespace:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest.config import EmbedConfig
+from ingest.config import EmbedConfig, VerifyConfig
 from ingest.embed import resolve_model
 from ingest.embed.convert import converted
 from local import moto, opensearch, ray_head
@@ -16,10 +16,10 @@ from local.moto import CREDENTIALS
 from local.service import Service
 from tests.harness import Site, Stack
 
+# what the tests' configuration sets otherwise than a user's, set back
 REAL = {
     "embed.model": EmbedConfig.model_fields["model"].default,
-    "verify.every_s": 5.0,
-    "run.no_progress_s": 600.0,
+    "verify.every_s": VerifyConfig.model_fields["every_s"].default,
 }
 
 
