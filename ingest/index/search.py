@@ -13,6 +13,7 @@ from ingest.index.client import Cluster
 from ingest.index.mapping import VECTOR
 
 RANK_CONSTANT = 60  # of reciprocal rank fusion, as in the paper and in OpenSearch
+CANDIDATES = 100  # of the vector search at least
 FUSION_DEPTH = 50  # hits of each leg at least
 FIELDS = ["doc_key", "doc_version", "document_id", "chunk_index", "page_from", "page_to", "text", "header", "title"]
 
@@ -75,7 +76,9 @@ def dense(query: Query) -> dict[str, Any]:
     if query.vector is None:
         raise ValueError(f"a {query.mode} search needs a vector")
     vector = np.asarray(query.vector, dtype=np.float32).tolist()
-    return _body(query, {"knn": {VECTOR: {"vector": vector, "k": query.k, "filter": access(query)}}})
+    # Lucene walks the graph with as many candidates as k: with k = 5 a best hit was missed.
+    k = max(query.k, CANDIDATES)
+    return _body(query, {"knn": {VECTOR: {"vector": vector, "k": k, "filter": access(query)}}})
 
 
 def lexical(query: Query) -> dict[str, Any]:
