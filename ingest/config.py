@@ -111,7 +111,7 @@ class EmbedConfig(Section):
     query_prefix: str = Field("", description="put before every query")
     batch: int = Field(96, ge=1, le=2048, description="chunks in a call; 96 is the cap of common providers")
     calls_per_task: int = Field(
-        2, ge=1, le=10, description="calls one Ray task makes; more = fewer blocks, later first chunk"
+        1, ge=1, le=10, description="calls one Ray task makes; more = fewer blocks, later first chunk"
     )
     actors: int = Field(1, ge=1, description="actors of the embed pool")
     concurrency: int = Field(2, ge=1, description="calls in flight in one actor")

@@ -101,9 +101,14 @@ def translated() -> Iterator[None]:
 
 
 def blocks(documents: Sequence[Document], config: Config) -> list[pa.Table]:
-    """The documents as one table a triage call, small enough that every triage actor gets some."""
+    """The documents as one table a triage call, small enough that every triage actor gets some.
+
+    Large documents first, or the largest would end alone; but the smallest go ahead of them, so that the model has
+    something to do while the largest is still being parsed.
+    """
     size = max(1, min(DOCUMENTS_PER_BLOCK, len(documents) // (4 * config.triage.actors)))
-    return [rows.documents_to_table(documents[low : low + size]) for low in range(0, len(documents), size)]
+    tables = [rows.documents_to_table(documents[low : low + size]) for low in range(0, len(documents), size)]
+    return tables[-1:] + tables[:-1]
 
 
 def pool(section: Any, batch_size: int | None = None) -> dict[str, Any]:
