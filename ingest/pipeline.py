@@ -49,6 +49,7 @@ def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker, skipped: Coun
     for batch in selected(s3.connect(run.config.source.listing_threads), run.config.source, skipped):
         ledger.admit(run.generation, batch, run.config.source)
     verifier.finish_deletes()
+    verifier.write_access()
     while documents := ledger.take(run.generation, run.run_id, run.config.run.window_documents, run.config.run.lease_s):
         with ticker.watching(verifier):
             for receipts in spine(run, documents, ticker.stats):
@@ -60,6 +61,7 @@ def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker, skipped: Coun
         if retried:
             time.sleep(next(RETRY_PAUSE.pauses(), 0.0))
     verifier.delete_all(ledger.broken(run.generation), State.FAILED)
+    verifier.write_access()  # of those that were in flight when it changed
 
 
 def spine(run: Run, documents: Sequence[Document], stats: Stats) -> Iterator[list[Receipt]]:

@@ -42,6 +42,7 @@ class Report:
     wall_s: float
     documents: dict[str, int]
     documents_touched: int
+    access_changed: int
     segments: dict[str, dict[str, int]]
     pages: int
     chunks: dict[str, int]
@@ -81,6 +82,7 @@ def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float, 
         wall_s=round(wall, 1),
         documents=states,
         documents_touched=sum(touched.values()),
+        access_changed=int(stats.get("verify.access_changed", 0)),
         segments=_segments(ledger.segment_counts(run.generation)),
         pages=int(stats.get("parse.pages", 0)),
         chunks=_chunks(ledger.expected_chunks(run.generation), stats),
@@ -204,9 +206,11 @@ def _lines(r: Report) -> Iterator[str]:
     yield f"{r.verb} {r.run_id}: {r.outcome} in {duration(r.wall_s)}  (index {r.generation}, alias {r.alias})"
     if r.error:
         yield f"  stopped     {r.error}"
-    elif not r.documents_touched and not r.chunks["deleted"]:
+    elif not r.documents_touched and not r.chunks["deleted"] and not r.access_changed:
         yield "  nothing to do: 0 chunks embedded, 0 written, 0 deleted; the index holds what is expected"
     yield f"  documents   {_pairs(r.documents) or 'none'}"
+    if r.access_changed:
+        yield f"  access      tenant or principals rewritten on {r.access_changed:,} documents; nothing embedded for it"
     engines = Counter({f"{engine} {state}": n for engine, by in r.segments.items() for state, n in by.items()})
     yield f"  segments    {_pairs(engines) or 'none'}; {r.pages:,} pages parsed in this run"
     yield f"  chunks      {_pairs(r.chunks)}"

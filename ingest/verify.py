@@ -10,10 +10,13 @@ from collections.abc import Collection, Sequence
 
 from ingest import observe
 from ingest.errors import StoreUnavailable
+from ingest.index.bulk import Written
 from ingest.index.sink import Sink
 from ingest.model import Document, State
 from ingest.state import Ledger, Pending, Verified
 from ingest.work import Run
+
+ACCESS_AT_ONCE = 200  # documents
 
 
 class Verifier:
@@ -70,6 +73,15 @@ class Verifier:
         if not self._run.config.source.all_versions:
             self.delete_all(self._ledger.older(self._run.generation), State.SUPERSEDED)
 
+    def write_access(self) -> None:
+        """Writes tenant and principals where they alone changed: nothing is embedded for that."""
+        while changed := self._ledger.access_changed(self._run.generation, ACCESS_AT_ONCE):
+            self._sink.refresh()
+            for document in changed:
+                self._check(self._sink.change_access(document), "rewritten for their access")
+            self._ledger.access_written(self._run.generation, changed)
+            self._stats.add("verify.access_changed", len(changed))
+
     def delete_all(self, documents: Sequence[Document], state: State) -> None:
         """Deletes every chunk of these versions and ends them in ``state``; deletes carry the key's newest revision."""
         if not documents:
@@ -83,7 +95,11 @@ class Verifier:
         self._ledger.retire(self._run.generation, [d.document_id for d in documents], state)
 
     def _delete(self, chunks: Sequence[tuple[str, int]]) -> None:
-        written = self._sink.delete(chunks)
-        if failed := [outcome.failure for outcome in written.outcomes if outcome.failure]:
-            raise StoreUnavailable(f"{len(failed)} of {len(chunks)} chunks could not be deleted: {failed[0].sentence}")
+        self._check(self._sink.delete(chunks), "deleted")
         self._stats.add("index.deleted", len(chunks))
+
+    @staticmethod
+    def _check(written: Written, what: str) -> None:
+        if failed := [outcome.failure for outcome in written.outcomes if outcome.failure]:
+            number = len(written.outcomes)
+            raise StoreUnavailable(f"{len(failed)} of {number} chunks could not be {what}: {failed[0].sentence}")

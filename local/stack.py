@@ -124,11 +124,12 @@ def _url(name: str) -> str:
         found = service.load(name, RUN)
         return found.url if found else ""
     if name == "opensearch":
-        return _external_opensearch() or http_url(chosen.opensearch)
+        return external_opensearch() or http_url(chosen.opensearch)
     return http_url({"moto": chosen.moto, "ray": chosen.ray_dashboard}[name])
 
 
-def _external_opensearch() -> str | None:
+def external_opensearch() -> str | None:
+    """A server that the user names by ``OPENSEARCH_URL``, if it is not ours."""
     url = os.environ.get("OPENSEARCH_URL", "").rstrip("/")
     # a shell that sourced .local/env carries our own address
     return url if url and url != http_url(ports().opensearch) else None
@@ -158,7 +159,7 @@ def _up_one(name: str, start: Callable[[], Service], say: Callable[[object], Non
 
 
 def _status(name: str) -> Status:
-    if name == "opensearch" and (url := _external_opensearch()) is not None:
+    if name == "opensearch" and (url := external_opensearch()) is not None:
         return Status(name, "yours" if net.answers(url) else "down", url)
     found = service.load(name, RUN)
     # another port or OpenSearch line than the one that runs means: start it anew

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from local import moto, opensearch, ray_head
+from local import stack as stack_of_local
 from local.moto import CREDENTIALS
 from tests.harness import Stack
 
@@ -28,8 +29,8 @@ def _no_configuration_from_outside() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def opensearch_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real OpenSearch node."""
-    if given := os.environ.get("OPENSEARCH_URL"):
+    """A real OpenSearch node: that of ``OPENSEARCH_URL``, unless it is the laptop stack's own, else a new one."""
+    if given := stack_of_local.external_opensearch():
         yield given
         return
     node = opensearch.start(tmp_path_factory.mktemp("opensearch"), line=os.environ.get("OPENSEARCH") or "2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from ingest.index.bulk import BulkStats, Outcome, Written
 from ingest.index.mapping import WriteMeta
 from ingest.index.sink import StoredChunk
 from ingest.index.verdict import Verdict
-from ingest.model import IndexChunk, key_hash
+from ingest.model import Document, IndexChunk, key_hash
 
 
 @dataclass(slots=True)
@@ -39,6 +39,16 @@ class MemorySink:
             if verdicts[-1] is Verdict.SUCCESS:
                 self.live.pop(chunk_id, None)
         return _written([chunk_id for chunk_id, _ in chunks], verdicts)
+
+    def change_access(self, document: Document) -> Written:
+        names = [
+            name for name, (chunk, _, _) in self.refreshed.items() if chunk.document.document_id == document.document_id
+        ]
+        for name in names:
+            chunk, vector, meta = self.live[name]
+            owner = replace(chunk.document, tenant=document.tenant, principals=document.principals)
+            self.live[name] = (replace(chunk, document=owner), vector, meta)
+        return _written(names, [Verdict.SUCCESS] * len(names))
 
     def refresh(self) -> None:
         self.refreshed = dict(self.live)

@@ -23,13 +23,14 @@ from ingest.index.bulk import Bulk, BulkItem, BulkLimits, Written
 from ingest.index.client import Cluster, connect, whole
 from ingest.index.mapping import WriteMeta, source
 from ingest.index.throttle import Gate
-from ingest.model import IndexChunk
+from ingest.model import Document, IndexChunk
 
 T = TypeVar("T")
 Vectors = npt.NDArray[np.float32]
 
 COUNT_PAGE = 10_000  # buckets of one answer; the server's bound is 65,535
 GET_PAGE = 1_000
+REWRITE_PAGE = 500  # with text and vector: about 4 MB of an answer
 SCAN_PAGE = 10_000  # the server's bound of hits in one answer
 FIELDS = ("document_id", "chunk_index", "revision", "content_hash", "embedder")
 
@@ -55,6 +56,10 @@ class Sink(Protocol):
 
     def delete(self, chunks: Sequence[tuple[str, int]]) -> Written:
         """Deletes (chunk id, revision); one that is not there is a success."""
+        ...
+
+    def change_access(self, document: Document) -> Written:
+        """Writes tenant and principals of a document on its refreshed chunks; text and vector stay."""
         ...
 
     def refresh(self) -> None:
@@ -119,6 +124,12 @@ class IndexSink:
     def delete(self, chunks: Sequence[tuple[str, int]]) -> Written:
         return self._bulk.write([BulkItem("delete", chunk_id, revision) for chunk_id, revision in chunks])
 
+    def change_access(self, document: Document) -> Written:
+        of_document = {"term": {"document_id": document.document_id}}
+        body = {"size": REWRITE_PAGE, "query": of_document, "sort": ["chunk_index"]}
+        sources = {hit["_id"]: hit["_source"] for hit in self._patiently(lambda: self._hits(body))}
+        return self._bulk.write([_with_access(name, fields, document) for name, fields in sources.items()])
+
     def refresh(self) -> None:
         self._patiently(lambda: whole(self._cluster.call("POST", f"/{self.index}/_refresh")))
 
@@ -181,10 +192,13 @@ class IndexSink:
             "_source": False,
             "docvalue_fields": list(FIELDS),
         }
-        hits = self._cluster.search(self.index, body)["hits"]["hits"]
-        if len(hits) == SCAN_PAGE:  # there may be more: begin again on a snapshot
-            hits = list(self._pit_pages(body))
-        return [_stored(hit["_id"], {name: values[0] for name, values in hit["fields"].items()}) for hit in hits]
+        fields = ((hit["_id"], hit["fields"]) for hit in self._hits(body))
+        return [_stored(name, {field: values[0] for field, values in found.items()}) for name, found in fields]
+
+    def _hits(self, body: dict[str, Any]) -> list[Any]:
+        hits: list[Any] = self._cluster.search(self.index, body)["hits"]["hits"]
+        # as many as asked for: there may be more, begin again on a snapshot
+        return list(self._pit_pages(body)) if len(hits) == body["size"] else hits
 
     def _pit_pages(self, body: dict[str, Any]) -> Iterator[Any]:
         path = f"/{self.index}/_search/point_in_time"
@@ -204,6 +218,15 @@ class IndexSink:
 
 def _item(chunk: IndexChunk, vector: Vectors, meta: WriteMeta) -> BulkItem:
     return BulkItem("index", chunk.chunk_id, chunk.document.revision, orjson.dumps(source(chunk, meta)), vector)
+
+
+def _with_access(chunk_id: str, fields: Mapping[str, Any], document: Document) -> BulkItem:
+    changed = {
+        "tenant": document.tenant,
+        "principals": list(document.principals),
+        "principals_version": fields["principals_version"] + 1,
+    }
+    return BulkItem("index", chunk_id, fields["revision"], orjson.dumps({**fields, **changed}))
 
 
 def _stored(chunk_id: str, fields: Mapping[str, Any]) -> StoredChunk:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +134,20 @@ def test_a_delete_of_an_older_revision_leaves_the_newer_chunk(index: Sink) -> No
     assert index.delete([(made[0].chunk_id, 2)]).outcomes[0].verdict is Verdict.SUPERSEDED
     index.refresh()
     assert index.total() == 1
+
+
+def test_a_change_of_access_leaves_everything_else(index: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "REWRITE_PAGE", 3)
+    owner, other = document(), document(key="other.pdf")
+    put(index, [*chunks(owner, 7), *chunks(other, 1)])
+    index.refresh()
+    before = index.existing([chunk.chunk_id for chunk in chunks(owner, 7)])
+    written = index.change_access(replace(owner, tenant="t", principals=("bob",)))
+
+    assert [outcome.verdict for outcome in written.outcomes] == [Verdict.SUCCESS] * 7
+    index.refresh()
+    assert index.total() == 8
+    assert index.existing(list(before)) == before
 
 
 def test_chunks_of_a_document_come_by_index(index: Sink) -> None:

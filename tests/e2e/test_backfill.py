@@ -97,6 +97,21 @@ def test_a_new_version_replaces_the_old_one_and_a_deleted_key_goes(site: Site) -
     assert outcome.report["chunks"]["deleted"] > 0
 
 
+def test_a_change_of_principals_embeds_nothing(site: Site) -> None:
+    before = site.chunks()
+    site.config.write_text(site.config.read_text().replace("- public", "- staff"))
+    outcome = site.backfill()
+
+    after = site.chunks()
+    assert {tuple(fields["principals"]) for fields in after.values()} == {("staff",)}
+    assert {i: (f["text"], f["vector"], f["revision"]) for i, f in after.items()} == {
+        i: (f["text"], f["vector"], f["revision"]) for i, f in before.items()
+    }
+    assert outcome.report["chunks"]["embedded"] == 0
+    assert outcome.report["access_changed"] == len({fields["document_id"] for fields in after.values()})
+    assert "nothing to do" not in outcome.output
+
+
 def test_a_version_that_can_not_be_read_leaves_the_old_one_serving(site: Site) -> None:
     key = next(key for key in HEALTHY if key.endswith(".pdf"))
     before = {i: f for i, f in site.chunks().items() if f["doc_key"] == key}

@@ -278,6 +278,17 @@ def test_with_all_versions_the_old_one_stays(ledger: Ledger, sink: MemorySink) -
     assert [holds(sink, document) for document in both] == [2, 2]
 
 
+def test_a_change_of_access_is_written_once_and_only_on_what_serves(ledger: Ledger, sink: MemorySink) -> None:
+    document = served(ledger, sink)
+    ledger.admit(GEN, [version("k", 1)], LATEST.model_copy(update={"principals": ("board",)}))
+    for _ in range(2):
+        verifier(ledger, sink).write_access()
+
+    assert {item.document.principals for item, _, _ in sink.live.values()} == {("board",)}
+    assert holds(sink, document) == 3
+    assert ledger.access_changed(GEN, 10) == []
+
+
 # ---------------------------------------------------------------- when the index does not do as told
 
 
