@@ -73,6 +73,7 @@ class ParseConfig(Section):
     timeout_s: float = Field(60.0, gt=0, description="seconds an engine may take for one segment")
     memory_mb: int = Field(2048, ge=256, description="MiB of address space of the engine's process")
     cache_mb: int = Field(256, ge=16, description="MiB of document bytes kept on the disk of a node")
+    cache_dir: str = Field("", description="folder for them; empty = one in the system's temporary folder")
 
 
 class TriageConfig(Section):

@@ -54,7 +54,7 @@ class Triage:
         self._run = run
         self._stats = observe.Stats()
         self._ledger = Ledger(run.config.ledger.url)
-        self._files = VersionCache(s3.connect(), max_bytes=run.config.parse.cache_mb << 20)
+        self._files = VersionCache(s3.connect(), run.config.parse.cache_dir, run.config.parse.cache_mb << 20)
         self._sandbox = Sandbox(run.config.parse.timeout_s, run.config.parse.memory_mb)
         self._sandbox.start()
         self._stop = Stop(self._ledger, run)
@@ -121,7 +121,7 @@ class Parse:
         self._stats = observe.Stats()
         self._ledger = Ledger(run.config.ledger.url)
         client = s3.connect()
-        self._files = VersionCache(client, max_bytes=run.config.parse.cache_mb << 20)
+        self._files = VersionCache(client, run.config.parse.cache_dir, run.config.parse.cache_mb << 20)
         self._artifacts = Artifacts(client, run.config.artifacts)
         self._sandbox = Sandbox(run.config.parse.timeout_s, run.config.parse.memory_mb)
         self._sandbox.start()

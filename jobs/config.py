@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
+from typing import Any
 
 import yaml
 
@@ -16,6 +17,7 @@ from jobs import options
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     options.add_config(parser)
+    options.add_output(parser)
     parser.add_argument("--show", action="store_true", help="the resolved file and its fingerprints (the default)")
     parser.add_argument("--keys", action="store_true", help="every key with default and meaning, as a Markdown table")
 
@@ -23,15 +25,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints and returns 0."""
     if args.keys:
-        print(table())
+        rows = [{"key": key, "default": default, "meaning": meaning} for key, default, meaning in keys()]
+        options.emit(args, rows, table())
         return 0
     config = options.load(args)
-    print(
-        re.sub(r"(://[^:/@\s]+):[^@\s]+@", r"\1:***@", yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False))
-    )
-    print("# fingerprints")
-    print(yaml.safe_dump({"config": config_fingerprint(config), **_fingerprints(config)}, sort_keys=False), end="")
+    resolved = _without_password(config.model_dump(mode="json"))
+    prints = {"config": config_fingerprint(config), **_fingerprints(config)}
+    text = yaml.safe_dump(resolved, sort_keys=False) + "\n# fingerprints\n" + yaml.safe_dump(prints, sort_keys=False)
+    options.emit(args, {"config": resolved, "fingerprints": prints}, text.rstrip())
     return 0
+
+
+def _without_password(resolved: dict[str, Any]) -> dict[str, Any]:
+    url = re.sub(r"(://[^:/@\s]+):[^@\s]+@", r"\1:***@", resolved["ledger"]["url"])
+    return {**resolved, "ledger": {**resolved["ledger"], "url": url}}
 
 
 def table() -> str:

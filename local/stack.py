@@ -92,6 +92,7 @@ def variables() -> dict[str, str]:
         "INGEST_ARTIFACTS": moto.ARTIFACTS,
         "INGEST_QUEUE": QUEUE,
         "INGEST_MODELS": str(STATE / "models"),
+        "INGEST_FILES": str(STATE / "files"),
         "RAY_ADDRESS": _url("ray"),
         # a proxy of the user's network cannot reach this machine's loopback
         "no_proxy": ",".join(filter(None, ["127.0.0.1,localhost", os.environ.get("no_proxy", "")])),

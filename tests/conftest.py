@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from local import moto, opensearch, ray_head
@@ -25,6 +26,20 @@ def _no_configuration_from_outside() -> Iterator[None]:
         patch.setenv(name, value)
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_left_running() -> Iterator[None]:
+    """Every process that a test started has ended when all tests have."""
+    yield
+    _, alive = psutil.wait_procs(_children(), timeout=20)
+    assert [process.cmdline() for process in alive] == []
+
+
+def _children() -> list[psutil.Process]:
+    """Without the ones of ``multiprocessing``, which end with this process."""
+    found = psutil.Process().children(recursive=True)
+    return [process for process in found if "multiprocessing" not in " ".join(process.cmdline())]
 
 
 @pytest.fixture(scope="session")

@@ -25,9 +25,9 @@ class VersionCache:
     neighbour) and ask again, as ``read`` does.
     """
 
-    def __init__(self, client: Any, folder: Path | None = None, max_bytes: int = 256 << 20) -> None:
+    def __init__(self, client: Any, folder: str | Path = "", max_bytes: int = 256 << 20) -> None:
         self._client = client
-        self._folder = folder or Path(tempfile.gettempdir()) / f"ingest-cache-{os.getuid()}"
+        self._folder = Path(folder or Path(tempfile.gettempdir()) / f"ingest-cache-{os.getuid()}")
         self._max_bytes = max_bytes
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
