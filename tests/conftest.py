@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 
@@ -13,6 +14,11 @@ from local import moto, opensearch, ray_head
 from local import stack as stack_of_local
 from local.moto import CREDENTIALS
 from tests.harness import Stack
+
+# The same examples in every run, so that a failure is of the change at hand; HYPOTHESIS=search draws new and more ones.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.register_profile("search", database=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS") or "same")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import regex
 
 from ingest.chunk.context import one_line
-from ingest.chunk.graphemes import skip_space, splits
+from ingest.chunk.graphemes import last_border, skip_space, splits
 from ingest.model import Assembled, Span
 
 LINED = frozenset({"list", "code"})  # a line is a unit there; in running text it is only where the page ended
@@ -50,18 +50,17 @@ class Layout:
 
     def __init__(self, assembled: Assembled, max_level: int) -> None:
         self._text = text = assembled.text
-        self._blocks = [span for span in assembled.spans if text[span.start : span.end].strip()]
+        self._blocks = [block for span in assembled.spans if (block := _whole(text, span)) is not None]
         self._starts = [skip_space(text, block.start, block.end) for block in self._blocks]
         runs = list(_heading_runs(self._blocks))
-        firsts = [self._starts[a] for a, b in runs if min(s.level for s in self._blocks[a:b]) <= max_level]
-        self.sections = [at for at in firsts if not splits(text, at)]
+        self.sections = [self._starts[a] for a, b in runs if min(s.level for s in self._blocks[a:b]) <= max_level]
         behind_heading = {b for _, b in runs if b < len(self._blocks)}
         inside_run = {n for a, b in runs for n in range(a + 1, b)}
         self._run_of = {
             self._starts[n]: self._starts[a] for a, b in runs for n in range(a, min(b + 1, len(self._starts)))
         }
         led = behind_heading | inside_run
-        self.blocks = [at for n, at in enumerate(self._starts) if n not in led and not splits(text, at)]
+        self.blocks = [at for n, at in enumerate(self._starts) if n not in led]
         self._tables = [_table(text, block) for block in self._blocks if block.kind == "table"]
         self._table_starts = [table.start for table in self._tables]
         self._headings = [
@@ -167,6 +166,12 @@ def first_in(borders: Sequence[int], floor: int, limit: int) -> int | None:
     """First of the ascending ``borders`` in ``[floor, limit]``."""
     index = bisect_left(borders, floor)
     return borders[index] if index < len(borders) and borders[index] <= limit else None
+
+
+def _whole(text: str, span: Span) -> Span | None:
+    """The span from its first whole cluster on: a combining mark at its start belongs to the space before it."""
+    start = last_border(text, span.start - 1, span.start - 1) if splits(text, span.start) else span.start
+    return replace(span, start=start) if text[start : span.end].strip() else None
 
 
 def _heading_runs(blocks: Sequence[Span]) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 import regex
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.chunk import STRATEGIES, Tokenizer, chunk, embed_text
@@ -101,6 +101,13 @@ def _check(document: Assembled, config: ChunkConfig, tokenizer: Tokenizer, chunk
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(parts=_TEXTS, config=_configs())
+# a block that begins with a combining mark: its first character begins in the space before it
+@example([Part("the 2024 "), Part("\u0301 the ", "table")], ChunkConfig(size=3, overlap=0, header_tokens=0))
+@example([Part("the ", joint=" "), Part("\u0301 the ", "table")], ChunkConfig(size=2, overlap=0, header_tokens=0))
+@example(
+    [Part("the ", joint=" "), Part("\u0301 the", "heading", 1), Part("x y")],
+    ChunkConfig(size=2, overlap=0, header_tokens=0),
+)
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 def test_chunks_are_exact_slices_within_the_budget(name: str, parts: list[Part], config: ChunkConfig) -> None:
     document = assembled(parts, title="A title that is long enough to be cut", marked="page 1 of 9")
