@@ -21,11 +21,11 @@ from ingest.failure import Backoff, with_retries
 from ingest.index import generations
 from ingest.index.client import Cluster, connect
 from ingest.index.mapping import index_body, mapping_fingerprint
-from ingest.index.sink import IndexSink, open_sink
+from ingest.index.sink import Counted, IndexSink, open_sink
 from ingest.index.throttle import Throttle
 from ingest.model import Fingerprints, fingerprint
 from ingest.parse import parser_fingerprint
-from ingest.state import Generation, Ledger
+from ingest.state import Expected, Generation, Ledger
 from ingest.work import Run
 
 RESTORING = Backoff(budget_s=20.0)  # a stopped job gets 30 s for its last words
@@ -119,7 +119,7 @@ def reopen_short(run: Run, ledger: Ledger, sink: IndexSink) -> int:
     reopened, after = 0, ""
     while batch := ledger.expected_documents(run.generation, after, COUNTED_AT_ONCE):
         found = sink.count_by_document([row.document_id for row in batch])
-        short = [r.document_id for r in batch if found.get(r.document_id, 0) != r.chunk_count - r.failed_chunks]
+        short = [row.document_id for row in batch if not _is_whole(row, found[row.document_id])]
         reopened += ledger.reopen(
             run.generation,
             short,
@@ -128,6 +128,10 @@ def reopen_short(run: Run, ledger: Ledger, sink: IndexSink) -> int:
         )
         after = batch[-1].document_id
     return reopened
+
+
+def _is_whole(row: Expected, found: Counted) -> bool:
+    return found.chunks == row.chunk_count - row.failed_chunks and found.last < row.chunk_count
 
 
 @contextmanager

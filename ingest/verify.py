@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from ingest import observe
 from ingest.errors import StoreUnavailable
 from ingest.index.bulk import Written
-from ingest.index.sink import Sink
+from ingest.index.sink import Counted, Sink
 from ingest.model import Document, State
 from ingest.state import Ledger, Pending, Verified
 from ingest.work import Run
@@ -47,20 +47,19 @@ class Verifier:
     def _settle(self, pending: Sequence[Pending]) -> int:
         self._sink.refresh()
         found = self._sink.count_by_document([p.document.document_id for p in pending])
-        for item in pending:
-            if found.get(item.document.document_id, 0) > item.chunk_count:
-                found[item.document.document_id] = self._delete_tail(item)
-        settled = self._ledger.verified(
-            self._run.generation,
-            [Verified(p.document.document_id, found.get(p.document.document_id, 0)) for p in pending],
-        )
+        verified = [
+            Verified(p.document.document_id, self._without_tail(p, found[p.document.document_id])) for p in pending
+        ]
+        settled = self._ledger.verified(self._run.generation, verified)
         self._stats.add("verify.documents", len(settled))
         if not self._run.config.source.all_versions:
             self.delete_all(self._ledger.older(self._run.generation, settled), State.SUPERSEDED)
         return len(settled)
 
-    def _delete_tail(self, item: Pending) -> int:
-        """Deletes the chunks behind the expected ones, left by a longer cut of the same version; what remains."""
+    def _without_tail(self, item: Pending, found: Counted) -> int:
+        """Chunks of it in the index; those behind the expected ones, left by a longer cut, are deleted first."""
+        if found.last < item.chunk_count:
+            return found.chunks
         rows = self._sink.ids_of_document(item.document.document_id)
         tail = [(row.chunk_id, item.document.revision) for row in rows if row.chunk_index >= item.chunk_count]
         self._delete(tail)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ingest.index.bulk import BulkStats, Outcome, Written
 from ingest.index.mapping import WriteMeta
-from ingest.index.sink import StoredChunk
+from ingest.index.sink import Counted, StoredChunk
 from ingest.index.verdict import Verdict
 from ingest.model import Document, IndexChunk, key_hash
 
@@ -53,9 +53,12 @@ class MemorySink:
     def refresh(self) -> None:
         self.refreshed = dict(self.live)
 
-    def count_by_document(self, document_ids: Sequence[str]) -> dict[str, int]:
-        counts = Counter(chunk.document.document_id for chunk, _, _ in self.refreshed.values())
-        return {document_id: counts[document_id] for document_id in document_ids}
+    def count_by_document(self, document_ids: Sequence[str]) -> dict[str, Counted]:
+        return {document_id: self._counted(document_id) for document_id in document_ids}
+
+    def _counted(self, document_id: str) -> Counted:
+        found = [row.chunk_index for row in self.ids_of_document(document_id)]
+        return Counted(len(found), max(found, default=-1))
 
     def existing(self, chunk_ids: Sequence[str]) -> dict[str, StoredChunk]:
         return {chunk_id: _stored(*self.live[chunk_id]) for chunk_id in chunk_ids if chunk_id in self.live}

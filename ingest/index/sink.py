@@ -47,6 +47,14 @@ class StoredChunk:
     embedder: str
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Chunks of one document version in the index, and the highest chunk index among them (-1 without any)."""
+
+    chunks: int = 0
+    last: int = -1
+
+
 class Sink(Protocol):
     """An index of one generation. Each call may be repeated; StoreRefused from any of them ends the run."""
 
@@ -66,8 +74,8 @@ class Sink(Protocol):
         """Makes everything written so far countable."""
         ...
 
-    def count_by_document(self, document_ids: Sequence[str]) -> dict[str, int]:
-        """Refreshed chunks of each document version, 0 where there are none."""
+    def count_by_document(self, document_ids: Sequence[str]) -> dict[str, Counted]:
+        """Refreshed chunks of each document version."""
         ...
 
     def existing(self, chunk_ids: Sequence[str]) -> dict[str, StoredChunk]:
@@ -133,8 +141,8 @@ class IndexSink:
     def refresh(self) -> None:
         self._patiently(lambda: whole(self._cluster.call("POST", f"/{self.index}/_refresh")))
 
-    def count_by_document(self, document_ids: Sequence[str]) -> dict[str, int]:
-        counts = dict.fromkeys(document_ids, 0)
+    def count_by_document(self, document_ids: Sequence[str]) -> dict[str, Counted]:
+        counts = dict.fromkeys(document_ids, Counted())
         for page in _pages(list(counts), COUNT_PAGE):
             counts |= self._patiently(partial(self._counts, page))
         return counts
@@ -166,16 +174,19 @@ class IndexSink:
     def _patiently(self, call: Callable[[], T]) -> T:
         return with_retries(call, self._backoff, self._sleep)
 
-    def _counts(self, document_ids: Sequence[str]) -> dict[str, int]:
+    def _counts(self, document_ids: Sequence[str]) -> dict[str, Counted]:
         query = {"terms": {"document_id": document_ids}}
-        per_document = {"terms": {"field": "document_id", "size": len(document_ids)}}
+        per_document = {
+            "terms": {"field": "document_id", "size": len(document_ids)},
+            "aggs": {"last": {"max": {"field": "chunk_index"}}},
+        }
         body = {"size": 0, "track_total_hits": True, "query": query, "aggs": {"documents": per_document}}
         answer = self._cluster.search(self.index, body)
-        counts = {b["key"]: int(b["doc_count"]) for b in answer["aggregations"]["documents"]["buckets"]}
-        total = answer["hits"]["total"]["value"]
-        if sum(counts.values()) != total:
-            raise StoreUnavailable(f"counts by document add up to {sum(counts.values())}, the query says {total}")
-        return counts
+        buckets = answer["aggregations"]["documents"]["buckets"]
+        counted, total = sum(bucket["doc_count"] for bucket in buckets), answer["hits"]["total"]["value"]
+        if counted != total:
+            raise StoreUnavailable(f"counts by document add up to {counted}, the query says {total}")
+        return {b["key"]: Counted(int(b["doc_count"]), int(b["last"]["value"])) for b in buckets}
 
     def _get(self, chunk_ids: Sequence[str]) -> dict[str, StoredChunk]:
         answer = self._cluster.call("POST", f"/{self.index}/_mget", {"ids": chunk_ids}, _source=",".join(FIELDS))

@@ -27,7 +27,7 @@ class VersionCache:
 
     def __init__(self, client: Any, folder: str | Path = "", max_bytes: int = 256 << 20) -> None:
         self._client = client
-        self._folder = Path(folder or Path(tempfile.gettempdir()) / f"ingest-cache-{os.getuid()}")
+        self._folder = Path(folder or Path(tempfile.gettempdir()) / f"ingest-cache-{os.getuid()}").expanduser()
         self._max_bytes = max_bytes
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 

@@ -14,7 +14,7 @@ from ingest.config import IndexConfig
 from ingest.index import generations, sink
 from ingest.index.client import connect
 from ingest.index.mapping import WriteMeta, index_body
-from ingest.index.sink import Sink, open_sink
+from ingest.index.sink import Counted, Sink, open_sink
 from ingest.index.throttle import Throttle
 from ingest.index.verdict import Verdict
 from ingest.model import Chunk, Document, IndexChunk, chunk_id, content_hash, document_id, key_hash
@@ -76,7 +76,10 @@ def test_what_is_written_counts_after_a_refresh_and_not_before(index: Sink) -> N
     assert index.total() == 0
     index.refresh()
     assert index.total() == 3
-    assert index.count_by_document([document().document_id, "f" * 64]) == {document().document_id: 3, "f" * 64: 0}
+    assert index.count_by_document([document().document_id, "f" * 64]) == {
+        document().document_id: Counted(3, 2),
+        "f" * 64: Counted(),
+    }
 
 
 def test_writing_again_changes_nothing(index: Sink) -> None:
@@ -177,7 +180,9 @@ def test_pages_of_an_answer_are_put_together(index: Sink, monkeypatch: pytest.Mo
     for owner in owners:
         put(index, chunks(owner, 7))
     index.refresh()
-    assert index.count_by_document([owner.document_id for owner in owners]) == {o.document_id: 7 for o in owners}
+    assert index.count_by_document([owner.document_id for owner in owners]) == {
+        o.document_id: Counted(7, 6) for o in owners
+    }
     assert [chunk.chunk_index for chunk in index.ids_of_document(owners[0].document_id)] == list(range(7))
     assert len(index.existing([chunk.chunk_id for chunk in chunks(owners[1], 7)])) == 7
 

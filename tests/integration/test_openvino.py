@@ -37,11 +37,11 @@ def test_two_processes_may_convert_at_once_and_neither_imports_torch(tmp_path: P
     assert sorted(path.name for path in (tmp_path / made[0]).iterdir()) == ["model.bin", "model.xml"]
 
 
-def test_converted_model_is_taken_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_converted_model_is_taken_from_the_cache(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = resolve_model(EmbedConfig())
-    there = convert.converted(folder, Path(EmbedConfig().cache_dir))
+    there = convert.converted(folder, models)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("converted again"))
-    assert convert.converted(folder, Path(EmbedConfig().cache_dir)) == there
+    assert convert.converted(folder, models) == there
 
 
 def test_broken_weights_are_refused_and_leave_nothing(tmp_path: Path) -> None:

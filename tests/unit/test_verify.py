@@ -184,6 +184,14 @@ def test_a_tail_does_not_stand_in_for_a_chunk_that_is_missing(ledger: Ledger, si
     assert {item.chunk.index for item, _, _ in sink.live.values()} == {0, 1, 3}
 
 
+def test_one_chunk_too_many_does_not_hide_one_too_few(ledger: Ledger, sink: MemorySink) -> None:
+    (document,) = admitted(ledger, version("k", 1))
+    write(sink, document, [0, 1, 3, 4])  # as many as are expected
+    constructed(ledger, document.document_id, 4)
+    assert verifier(ledger, sink).window() == 0
+    assert {item.chunk.index for item, _, _ in sink.live.values()} == {0, 1, 3}
+
+
 # ---------------------------------------------------------------- versions
 
 
