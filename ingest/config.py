@@ -140,15 +140,15 @@ class IndexConfig(Section):
     m: int = Field(16, ge=2, description="HNSW links per node")
     ef_construction: int = Field(100, ge=8, description="HNSW candidates while building")
     shards: int = Field(1, ge=1, description="primary shards of a new index")
-    replicas: int = Field(0, ge=0, description="replicas after the load")
-    refresh_interval: str = Field("1s", description="refresh interval after the load; -1 while it runs")
+    replicas: int = Field(0, ge=0, description="replicas of a new index, after its load")
+    refresh_interval: str = Field("1s", description="refresh interval of a new index, after its load")
     actors: int = Field(1, ge=1, description="actors of the index pool")
     concurrency: int = Field(1, ge=1, description="bulk calls in flight in one actor")
     cpus: float = Field(0.1, gt=0, description="logical CPUs of one index actor")
     bulk_max_bytes: int = Field(5 << 20, ge=1024, le=9_961_472, description="bytes of one bulk; hard cap 9.5 MiB")
     bulk_max_chunks: int = Field(500, ge=1, description="chunks of one bulk")
     timeout_s: float = Field(90.0, gt=0, description="seconds one bulk may take; above the server's minute")
-    retry_budget_s: float = Field(1800.0, ge=0, description="seconds of pauses before a bulk is given up")
+    retry_budget_s: float = Field(1800.0, ge=0, description="seconds after which a bulk is given up")
 
     @property
     def in_flight(self) -> int:
@@ -191,11 +191,13 @@ class Config(Section):
             )
         if self.ledger.url.startswith("sqlite") and self.run.nodes > 1:
             raise ValueError(f"ledger.url: SQLite works on one node, run.nodes is {self.run.nodes}; use PostgreSQL")
-        waits = max(self.index.retry_budget_s, self.run.segments_per_block * 4 * self.parse.timeout_s)
+        waits = max(
+            self.index.retry_budget_s + self.index.timeout_s, self.run.segments_per_block * 4 * self.parse.timeout_s
+        )
         if self.run.no_progress_s <= waits:
             raise ValueError(
                 f"run.no_progress_s ({self.run.no_progress_s:g}) must be above what a stage may wait ({waits:g}): "
-                "index.retry_budget_s, and segments_per_block x 4 tries x parse.timeout_s"
+                "index.retry_budget_s + index.timeout_s, and segments_per_block x 4 tries x parse.timeout_s"
             )
         if self.parse.timeout_s >= self.run.lease_s:
             raise ValueError(f"parse.timeout_s ({self.parse.timeout_s}) must be below run.lease_s ({self.run.lease_s})")

@@ -70,6 +70,8 @@ class Construct:
 
     def _chunks(self, document: Document) -> list[IndexChunk]:
         settled = self._ledger.segments(self._run.fingerprints.parser, document.document_id)
+        if any(segment.ordinal is None for segment in settled):
+            raise StoreUnavailable("another run has taken up a segment of it again; the next attempt waits for that")
         parts = [self._artifacts.get(segment.artifact) for segment in settled if segment.artifact]
         self._ledger.advance(self._run.generation, [document.document_id], State.CHUNKING)
         assembled = assemble(document, parts, max((s.page_to for s in settled), default=0))

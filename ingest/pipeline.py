@@ -54,10 +54,9 @@ def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker, skipped: Coun
         with ticker.watching(verifier):
             for receipts in spine(run, documents, ticker.stats):
                 ticker.received(receipts)
-        verifier.window()
-        retried = ledger.requeue(
-            run.generation, [d.document_id for d in documents], run.config.run.max_attempts, run_id=run.run_id
-        )
+        taken = [document.document_id for document in documents]
+        verifier.window(taken)
+        retried = ledger.requeue(run.generation, taken, run.config.run.max_attempts, run_id=run.run_id)
         if retried:
             time.sleep(next(RETRY_PAUSE.pauses(), 0.0))
     verifier.delete_all(ledger.broken(run.generation), State.FAILED)

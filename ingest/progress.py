@@ -14,6 +14,8 @@ from ingest.state import Ledger
 from ingest.verify import Verifier
 from ingest.work import Run
 
+LAST_TICK_S = 5.0  # what a tick gets to end when the run breaks off
+
 
 class Ticker:
     """Every ``verify.every_s`` seconds verifies what was written and says how far the run is."""
@@ -47,9 +49,12 @@ class Ticker:
         thread.start()
         try:
             yield
-        finally:
+        except BaseException:  # a Ctrl-C must not wait for a tick that waits for a server
             done.set()
-            thread.join()
+            thread.join(LAST_TICK_S)
+            raise
+        done.set()
+        thread.join()
         self._ask_whether_to_stop()
         if self._stopped:
             raise self._stopped

@@ -1,4 +1,4 @@
-"""Expected against found: what to keep, write and delete. Pure; tail delete, resume and sweep all ask here."""
+"""Expected against found: what to keep, write and delete. Pure."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ingest.model import State
+from ingest.model import ENDS, State
 from ingest.observe import duration
 from ingest.runs import config_fingerprint
 from ingest.state import FailureRow, Ledger, SegmentCount
@@ -119,6 +119,19 @@ def outcome(states: Mapping[str, int]) -> str:
     return "partial" if states.get(State.READY) or states.get(State.PARTIAL) else "failed"
 
 
+def why_not_promoted(states: Mapping[str, int]) -> str:
+    """Why readers must not be led to an index with these documents; empty if they may.
+
+    What no run can ever serve (unsupported) or only a person can (needs_review) is no reason: it is not in the index
+    that serves now either.
+    """
+    if not states.get(State.READY):
+        return "no document of it is ready"
+    fine = {State.READY, State.UNSUPPORTED, State.NEEDS_REVIEW, State.SUPERSEDED, State.DELETED}
+    left = {state: number for state, number in states.items() if number and State(state) not in fine}
+    return f"not every document of it is whole: {_pairs(left)}" if left else ""
+
+
 def exit_code(states: Mapping[str, int]) -> int:
     """0 everything served, 3 some of it, 4 nothing of it."""
     return {"ready": 0, "partial": 3, "failed": 4}[outcome(states)]
@@ -179,13 +192,14 @@ def _warnings(run: Run, ledger: Ledger, serving: str) -> Iterator[str]:
     if serving != run.generation:
         yield (
             f"readers do not see this yet: alias {run.config.index.alias} serves {serving}; "
-            "run backfill --promote to let it serve the new index once nothing is partial or failed"
+            "run backfill --promote to let it serve the new index"
         )
-    unknown = ledger.unknown_token_shares(run.generation, above=UNKNOWN_SHARE)
+    unknown = ledger.unknown_token_count(run.generation, above=UNKNOWN_SHARE)
     if unknown:
-        worst = ", ".join(f"{row.key} ({row.share:.0%})" for row in unknown[:3])
+        found = ledger.unknown_token_shares(run.generation, above=UNKNOWN_SHARE)
+        worst = ", ".join(f"{row.key} ({row.share:.0%})" for row in found[:3])
         yield (
-            f"{len(unknown)} documents have more than {UNKNOWN_SHARE:.0%} of their tokens unknown to "
+            f"{unknown:,} documents have more than {UNKNOWN_SHARE:.0%} of their tokens unknown to "
             f"{run.config.embed.model}: the model does not know their language and search will not find them well, "
             f"e.g. {worst}"
         )
@@ -207,7 +221,9 @@ def _lines(r: Report) -> Iterator[str]:
     if r.error:
         yield f"  stopped     {r.error}"
     elif not r.documents_touched and not r.chunks["deleted"] and not r.access_changed:
-        yield "  nothing to do: 0 chunks embedded, 0 written, 0 deleted; the index holds what is expected"
+        held = sum(number for state, number in r.documents.items() if State(state) not in ENDS)
+        rest = f"{held:,} documents are another run's" if held else "the index holds what is expected"
+        yield f"  nothing to do: 0 chunks embedded, 0 written, 0 deleted; {rest}"
     yield f"  documents   {_pairs(r.documents) or 'none'}"
     if r.access_changed:
         yield f"  access      tenant or principals rewritten on {r.access_changed:,} documents; nothing embedded for it"
@@ -218,7 +234,10 @@ def _lines(r: Report) -> Iterator[str]:
     yield f"  in flight   {_in_flight(r.throttle)}"
     yield f"  peaks       {', '.join(f'{name} {value:g}' for name, value in r.peaks.items())}"
     yield from _stage_lines(r)
-    yield from _list("slowest", [f"{row['seconds']:7.1f} s  {row['key']}" for row in r.slowest])
+    yield from _list(
+        "slowest, from admission to served, waiting included",
+        [f"{row['seconds']:7.1f} s  {row['key']}" for row in r.slowest],
+    )
     yield from _list("failures", list(_failure_lines(r)))
     if r.skipped:
         yield f"  skipped     {_pairs(r.skipped)}"

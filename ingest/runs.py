@@ -136,9 +136,15 @@ def _is_whole(row: Expected, found: Counted) -> bool:
 
 @contextmanager
 def bulk_settings(config: Config, ledger: Ledger, index: str) -> Iterator[None]:
-    """Refresh and replicas off while the body runs; what a killed run left off is put right by the next one."""
+    """Refresh and replicas off while the body fills an index that nobody reads yet; on again however it ends.
+
+    What a killed run left off is put right by the next one.
+    """
     cluster = connect(config.index)
     saved = ledger.saved_settings(index)
+    if not saved and _is_read(cluster, config.index.alias, index):
+        yield
+        return
     if not saved:
         saved = generations.settings(cluster, index)
         ledger.save_settings(index, saved)  # before they change
@@ -148,6 +154,13 @@ def bulk_settings(config: Config, ledger: Ledger, index: str) -> Iterator[None]:
     finally:
         with_retries(lambda: generations.restore_settings(cluster, index, saved), RESTORING, time.sleep)
         ledger.save_settings(index, None)
+
+
+def _is_read(cluster: Cluster, alias: str, index: str) -> bool:
+    """Whether readers find something in it: then it keeps its replicas, or a lost node takes the search down."""
+    if generations.serving(cluster, alias) != index:
+        return False
+    return bool(cluster.call("GET", f"/{index}/_count")["count"])
 
 
 def owner() -> str:

@@ -17,6 +17,7 @@ from ingest.state import Ledger, Pending, Verified
 from ingest.work import Run
 
 ACCESS_AT_ONCE = 200  # documents
+DELETED_AT_ONCE = 500  # documents; a kill repeats at most these
 
 
 class Verifier:
@@ -86,6 +87,10 @@ class Verifier:
         if not documents:
             return
         self._sink.refresh()  # what was written a moment ago must be visible to be found
+        for first in range(0, len(documents), DELETED_AT_ONCE):
+            self._delete_page(documents[first : first + DELETED_AT_ONCE], state)
+
+    def _delete_page(self, documents: Sequence[Document], state: State) -> None:
         newest = self._ledger.newest_revisions([(d.bucket, d.key) for d in documents])
         for document in documents:
             revision = newest.get((document.bucket, document.key), document.revision)

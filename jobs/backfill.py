@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from ingest import preflight, report
-from ingest.errors import IngestError, PreflightError, StoreError
+from ingest.config import Config
+from ingest.errors import ConfigError, IngestError, PreflightError, StoreError
 from ingest.index import generations
 from ingest.index.client import connect
 from ingest.pipeline import backfill, start_ray
@@ -39,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the job and returns its exit code; a report is written however it ends."""
+    """Runs the job and returns its exit code; once the run is open a report is written however it ends."""
     started = time.monotonic()
     config = options.load(
         args,
@@ -50,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
         source__exclude=args.exclude,
         source__all_versions=args.all_versions,
     )
+    if args.promote:
+        _require_whole_corpus(args, config)
     if args.report:
         Path(args.report).unlink(missing_ok=True)  # an old one must not be taken for this run's
     preflight.require(config)
@@ -65,11 +68,26 @@ def run(args: argparse.Namespace) -> int:
                 _emit(args, ledger, ended_early(_build(run, ledger, ticker, skipped, started), error))
             raise
         result = _build(run, ledger, ticker, skipped, started)
-        if args.promote and result.outcome == "ready":
-            generations.promote(connect(config.index), config.index.alias, run.generation)
-            result = _build(run, ledger, ticker, skipped, started)
+        if args.promote:
+            result = _promoted(run, result) or _build(run, ledger, ticker, skipped, started)
         _emit(args, ledger, result)
     return result.exit_code
+
+
+def _require_whole_corpus(args: argparse.Namespace, config: Config) -> None:
+    """Readers must not be led to a part of the corpus because one run was narrowed. Raises ConfigError."""
+    narrowed = [f"--{name}" for name in ("prefix", "limit", "since", "include", "exclude") if getattr(args, name)]
+    narrowed += [f"source.{name}" for name in ("limit", "since") if getattr(config.source, name)]
+    if narrowed:
+        raise ConfigError(f"--promote is for a run over the whole corpus: leave out {', '.join(narrowed)}")
+
+
+def _promoted(run: Run, result: Report) -> Report | None:
+    """Lets the alias serve the run's index; the report that says why not, where that would harm readers."""
+    if why := report.why_not_promoted(result.documents):
+        return replace(result, warnings=[f"not promoted: {why}", *result.warnings])
+    generations.promote(connect(run.config.index), run.config.index.alias, run.generation)
+    return None
 
 
 def ended_early(result: Report, error: BaseException) -> Report:

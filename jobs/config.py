@@ -37,8 +37,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _without_password(resolved: dict[str, Any]) -> dict[str, Any]:
-    url = re.sub(r"(://[^:/@\s]+):[^@\s]+@", r"\1:***@", resolved["ledger"]["url"])
-    return {**resolved, "ledger": {**resolved["ledger"], "url": url}}
+    masked = {name: {**resolved[name], "url": _masked(resolved[name]["url"])} for name in ("ledger", "index")}
+    return {**resolved, **masked}
+
+
+def _masked(url: str) -> str:
+    return re.sub(r"(://[^:/@\s]+):[^@\s]+@", r"\1:***@", url)
 
 
 def table() -> str:

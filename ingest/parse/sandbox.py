@@ -120,6 +120,8 @@ class Sandbox:
             try:
                 read.append(self._read(path, kind, page, page, min(left, self._timeout_s)))
             except ParseError as error:
+                if error.reason == "internal_error":  # not the page's fault, and an artifact is written once
+                    raise
                 lost = failure(error.reason, error.detail)
                 failed.append((page, lost))
                 deaths += self.pid != before or not self.pid

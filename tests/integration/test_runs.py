@@ -87,6 +87,24 @@ def test_what_a_killed_run_left_off_is_put_right_by_the_next(config: Config, led
     assert generations.settings(cluster, index) == ASKED
 
 
+def test_an_index_that_readers_use_keeps_its_replicas(config: Config, ledger: Ledger, cluster: Cluster) -> None:
+    index = generation(config, ledger)
+    cluster.call("PUT", f"/{index}/_doc/1", {"document_id": "d"}, refresh="true")
+    with bulk_settings(config, ledger, index):
+        assert generations.settings(cluster, index) == ASKED
+    assert generations.settings(cluster, index) == ASKED
+
+
+def test_an_index_that_is_filled_beside_the_one_that_serves_is_loaded_without(
+    config: Config, ledger: Ledger, cluster: Cluster
+) -> None:
+    index = generation(config, ledger)
+    cluster.call("PUT", f"/{index}/_doc/1", {"document_id": "d"}, refresh="true")
+    cluster.call("POST", "/_aliases", {"actions": [{"remove": {"index": index, "alias": config.index.alias}}]})
+    with bulk_settings(config, ledger, index):
+        assert generations.settings(cluster, index) == dict(generations.LOAD_SETTINGS)
+
+
 @pytest.mark.parametrize(
     ("error", "state"), [(None, "ended"), (KeyError, "failed"), (KeyboardInterrupt, "interrupted")]
 )

@@ -149,6 +149,13 @@ def test_a_process_that_cannot_start_blames_no_document(monkeypatch: pytest.Monk
         sandbox("good").parse("nowhere", "text", 1, 1)
 
 
+def test_a_process_that_cannot_start_again_fails_no_page_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    with sandbox("segv") as box:
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        with pytest.raises(ParseError, match="internal_error"):
+            box.parse("nowhere", "text", 1, 12)
+
+
 def test_a_small_memory_limit_still_lets_the_engine_start(tmp_path: Path) -> None:
     path = tmp_path / "a.pdf"
     path.write_bytes(corpus.make_pdf(2))

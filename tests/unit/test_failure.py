@@ -32,7 +32,7 @@ from ingest.source.s3 import translated
 BRANCHES = {
     Branch.POISON: {
         "password_required", "not_a_pdf", "truncated", "empty_file", "unsupported_type", "zip_bomb", "too_large",
-        "corrupt_file", "macro_only", "external_content_only", "version_gone",
+        "corrupt_file", "macro_only", "external_content_only", "archived", "version_gone",
     },
     Branch.HUMAN: {"no_text", "no_ocr_engine", "unmapped_glyphs", "garbled_text", "reversed_text"},
     Branch.DEGRADE: {
@@ -168,6 +168,13 @@ def test_a_version_that_s3_does_not_have_is_gone(code: str) -> None:
     assert error.reason == "version_gone"
 
 
+def test_an_archived_object_has_a_reason_of_its_own() -> None:
+    error = raised(answer("InvalidObjectState"))
+    assert isinstance(error, SourceError)
+    assert error.reason == "archived"
+    assert classify(error).branch is Branch.POISON
+
+
 @pytest.mark.parametrize("code", REFUSED)
 def test_missing_rights_and_buckets_are_refusals_that_say_so(code: str) -> None:
     error = raised(answer(code))
@@ -259,6 +266,24 @@ def test_when_the_budget_is_spent_the_last_error_is_raised() -> None:
         with_retries(call, Backoff(base_s=1, cap_s=4, budget_s=30), slept.append)
     assert sum(slept) <= 30
     assert call.calls == len(slept) + 1
+
+
+def test_the_calls_own_time_counts_against_the_budget() -> None:
+    now = [0.0]
+
+    def hangs() -> str:
+        now[0] += 90
+        raise StoreUnavailable("no answer")
+
+    with pytest.raises(StoreUnavailable, match="no answer"):
+        with_retries(hangs, Backoff(base_s=0.1, budget_s=300), lambda _: None, lambda: now[0])
+    assert now[0] == 360  # the last call begins inside the budget
+
+
+def test_a_server_that_asks_for_an_hour_is_asked_again_after_the_longest_pause() -> None:
+    slept: list[float] = []
+    with_retries(Flaky(StoreThrottled("slow down", 3600)), Backoff(base_s=0.1, cap_s=60), slept.append)
+    assert slept == [60]
 
 
 def test_a_refusal_is_not_tried_again() -> None:

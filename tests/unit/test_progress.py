@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import cast
+from unittest.mock import patch
 
 import pytest
 
@@ -87,6 +88,28 @@ def test_an_index_that_is_away_for_a_moment_stops_nothing(config: Config, ledger
     watch(one, verifier)
 
     assert verifier.asked
+
+
+def test_an_interrupted_run_does_not_wait_for_a_tick_that_waits(config: Config, ledger: Ledger) -> None:
+    class HangingVerifier(FakeVerifier):
+        def window(self, document_ids: Collection[str]) -> int:
+            super().window(document_ids)
+            time.sleep(60)
+            return 0
+
+    verifier, one = HangingVerifier(), ticker(config, ledger, [])
+    one.received([Receipt("a", written=1)])
+    began = time.monotonic()
+
+    def interrupted() -> None:
+        with one.watching(cast(Verifier, verifier)):
+            while not verifier.asked:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    with patch("ingest.progress.LAST_TICK_S", 0.1), pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - began < 30
 
 
 def test_a_stage_that_stopped_the_run_stops_the_driver(config: Config, ledger: Ledger) -> None:

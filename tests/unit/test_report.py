@@ -15,7 +15,7 @@ import pytest
 from ingest.config import Config, parse
 from ingest.failure import failure
 from ingest.model import ChunkFailure, State
-from ingest.report import FAILURES_SHOWN, Report, build, exit_code, outcome, text
+from ingest.report import FAILURES_SHOWN, Report, build, exit_code, outcome, text, why_not_promoted
 from ingest.state import ConstructRecord, Ledger, Settlement, Verified
 from ingest.work import Run
 from tests.ledger_steps import FINGERPRINTS, GEN, PARSER, admitted, plan_of, ready, version
@@ -52,6 +52,21 @@ def test_nothing_is_rounded_to_ready(states: dict[str, int], expected: str, code
 @pytest.mark.parametrize("state", State)
 def test_every_single_state_has_an_outcome_and_only_three_are_clean(state: State) -> None:
     assert (exit_code({state.value: 1}) == 0) == (state in (State.READY, State.SUPERSEDED, State.DELETED))
+
+
+@pytest.mark.parametrize(
+    ("states", "why"),
+    [
+        ({"ready": 9}, ""),
+        ({"ready": 9, "unsupported": 14, "needs_review": 14, "superseded": 2, "deleted": 1}, ""),
+        ({}, "no document of it is ready"),
+        ({"unsupported": 3}, "no document of it is ready"),
+        ({"ready": 9, "failed": 1, "embedding": 2}, "not every document of it is whole: failed 1, embedding 2"),
+        ({"ready": 9, "partial": 1}, "not every document of it is whole: partial 1"),
+    ],
+)
+def test_readers_are_led_to_a_whole_index_only(states: dict[str, int], why: str) -> None:
+    assert why_not_promoted(states) == why
 
 
 # ---------------------------------------------------------------- from a ledger

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from ingest.errors import StoreRefused
 from ingest.index.bulk import Written
 from ingest.index.mapping import WriteMeta
 from ingest.index.throttle import Throttle
-from ingest.model import IndexChunk, Segment, State
+from ingest.model import Branch, IndexChunk, Segment, State
 from ingest.parse.sandbox import Sandbox
 from ingest.runs import fingerprints_of
 from ingest.source.listing import selected
@@ -31,6 +32,7 @@ from tests import corpus
 from tests.fake_s3 import FakeS3, refused
 from tests.fakes import MemorySink
 
+segments = Ledger.segments
 META = WriteMeta("p", "c", "e", "run-1", 1.0)
 
 
@@ -150,6 +152,14 @@ def test_a_later_attempt_settles_what_an_earlier_one_stored_and_parses_nothing(w
     assert world.s3.calls["put"] == puts
     (row,) = world.ledger.segments(parser, other.document.document_id)
     assert (row.engine, row.repairs, chunk.chunk.text) == ("earlier", 7, first.chunk.text)
+
+
+def test_a_document_is_not_cut_while_another_run_has_a_segment_of_it_open(world: World) -> None:
+    (segment,) = world.admit("a.txt")
+    with patch.object(Ledger, "segments", lambda *_: [replace(row, ordinal=None) for row in segments(*_)]):
+        assert parsed(world, [segment]) == []
+    assert world.states() == {State.FAILED: 1}
+    assert world.ledger.failure_counts("gen") == {Branch.TRANSIENT: 1}
 
 
 def test_a_first_attempt_that_comes_second_settles_what_stands(world: World) -> None:
