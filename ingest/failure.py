@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -60,6 +61,8 @@ REASONS: dict[str, Reason] = {
     "embed_unavailable": Reason(Branch.TRANSIENT, "The embedder could not be reached or failed."),
     "chunks_missing": Reason(Branch.TRANSIENT, "Fewer chunks were found in the index than expected."),
     "internal_error": Reason(Branch.TRANSIENT, "An unexpected error in the engine; see the log."),
+    # there, but not to be had before a person acts
+    "archived": Reason(Branch.TRANSIENT, "The object is in an archive storage class. Restore it, then run again."),
     # the version is gone: nothing to do
     "version_gone": Reason(Branch.POISON, "This version does not exist any more."),
     # capacity: no error
@@ -115,11 +118,24 @@ class Backoff:
             yield pause
 
 
-def with_retries(call: Callable[[], T], backoff: Backoff, sleep: Callable[[float], None]) -> T:
-    """The result of ``call``, tried again on ``StoreThrottled`` and ``StoreUnavailable`` until the budget is spent."""
+def with_retries(
+    call: Callable[[], T],
+    backoff: Backoff,
+    sleep: Callable[[float], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """The result of ``call``, tried again on ``StoreThrottled`` and ``StoreUnavailable`` until the budget is spent.
+
+    The budget counts the calls' own time too: against a server that hangs, the pauses are the smaller part. What a
+    ``Retry-After`` asks for is waited for up to ``cap_s``.
+    """
+    end = clock() + backoff.budget_s
     for pause in backoff.pauses():
         try:
             return call()
         except (StoreThrottled, StoreUnavailable) as error:
-            sleep(max(pause, getattr(error, "retry_after_s", 0.0)))
+            wait = max(pause, min(backoff.cap_s, getattr(error, "retry_after_s", 0.0)))
+            if clock() + wait > end:
+                raise
+            sleep(wait)
     return call()

@@ -220,7 +220,7 @@ class Embed:
         self._run = run
         self._stats = observe.Stats()
         self._ledger = Ledger(run.config.ledger.url)
-        self._embedder = open_embedder(run.config.embed, gpus=run.config.embed.gpus)
+        self._embedder = open_embedder(run.config.embed, run.config.embed.gpus, run.config.run.nodes)
         self._in_flight = InFlight(self._stats, "embed.in_flight")
         self._stop = Stop(self._ledger, run)
         if self._embedder.fingerprint != run.fingerprints.embedder:

@@ -12,15 +12,22 @@ import shlex
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from ingest.errors import PreflightError
 
 if TYPE_CHECKING:
-    from ray.job_submission import JobSubmissionClient
+    from ray.job_submission import JobDetails, JobSubmissionClient
 
+T = TypeVar("T")
 STOP_WAIT_S = "30"  # what a stopped job gets to restore the index's settings; Ray's own default is 3 s
 END_POLL_S = 1.0
+REOPEN_POLLS = 10  # a tail that was cut comes back with the whole output: not every second
+# Polls waited before the server is asked again, a minute and a half in all: a head that restarts, a proxy that reloads.
+PAUSES = (1, 2, 4, 8, 15, 15, 15, 15, 15)
+PASSING = (OSError, RuntimeError)  # what the client raises for a lost connection (requests' errors too) and for a 5xx
 # Names of places, never a secret: a job's environment is shown on the dashboard. Credentials are the cluster's own.
 CARRIED = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "OPENSEARCH_URL", "INGEST_")
 
@@ -58,45 +65,122 @@ def run(args: argparse.Namespace) -> int:
         },
     )
     print(f"job {job} at {args.address}", flush=True)
-    return _follow(client, job)
+    return _follow(client, job, args.address)
 
 
-def _follow(client: JobSubmissionClient, job: str) -> int:
+def _follow(client: JobSubmissionClient, job: str, address: str) -> int:
     """Shows the job's output till it ends; Ctrl-C stops the job and waits for its last words."""
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: _stop(client, job, stop))
     signal.signal(signal.SIGTERM, lambda *_: _stop(client, job, stop))
-    asyncio.run(_tail_to_end(client, job))
-    info = client.get_job_info(job)
+    return follow(client, job, address, stop)
+
+
+def follow(
+    client: JobSubmissionClient, job: str, address: str, stop: threading.Event, poll_s: float = END_POLL_S
+) -> int:
+    """Shows the job's output till it ends and returns its exit code; 1 where the job server is lost."""
+    try:
+        info = asyncio.run(_watched(client, job, poll_s))
+    except ServerLostError as error:
+        _complain(f"{error}; job {job} may run on without being watched: {_by_hand(job, address)}")
+        return 1
     if info.driver_exit_code is None:
-        print(f"ingest: job {job} is {info.status}: {info.message}", file=sys.stderr)
+        _complain(f"job {job} is {info.status}: {info.message}")
         return 130 if stop.is_set() else 1
     return int(info.driver_exit_code) % 256
 
 
-async def _tail_to_end(client: JobSubmissionClient, job: str) -> None:
-    """Shows the output until the job has ended: Ray's own tail notices the end up to four seconds late."""
-    shown = [0]
-    tail = asyncio.create_task(_tail(client, job, shown))
-    while not tail.done():
-        await asyncio.wait([tail], timeout=END_POLL_S)
-        if (await asyncio.to_thread(client.get_job_status, job)).is_terminal():
-            break
-    tail.cancel()
-    rest = await asyncio.to_thread(client.get_job_logs, job)
-    sys.stdout.write(rest[shown[0] :])
-    sys.stdout.flush()
+class ServerLostError(Exception):
+    """The job server did not answer for so long that nobody knows what became of the job."""
 
 
-async def _tail(client: JobSubmissionClient, job: str, shown: list[int]) -> None:
+class _Output:
+    """The job's output, told from its first line each time somebody asks, and shown once."""
+
+    def __init__(self) -> None:
+        self._shown = 0
+
+    def show(self, text: str, start: int = 0) -> None:
+        """Shows what is new in ``text``, which begins at character ``start`` of the output."""
+        new = text[max(0, self._shown - start) :]
+        if new:
+            sys.stdout.write(new)
+            sys.stdout.flush()
+            self._shown += len(new)
+
+
+async def _watched(client: JobSubmissionClient, job: str, poll_s: float) -> JobDetails:
+    """The record of the job when it has ended, and all its output shown.
+
+    The tail alone can't tell the end: it notices it up to four seconds late, and a proxy cuts it while the job runs.
+    """
+    output = _Output()
+    tail, reopen_at = asyncio.create_task(_tail(client, job, output)), 0.0
+    try:
+        while not (info := await _asked(client.get_job_info, job, poll_s)).status.is_terminal():
+            await asyncio.sleep(poll_s)
+            if tail.done() and time.monotonic() >= reopen_at:
+                tail.exception()  # why it ended is nobody's business, but asyncio wants it looked at
+                output.show(await _logs_or_nothing(client, job))  # all there is where no tail comes through
+                tail = asyncio.create_task(_tail(client, job, output))
+                reopen_at = time.monotonic() + REOPEN_POLLS * poll_s
+    finally:
+        tail.cancel()
+        await asyncio.gather(tail, return_exceptions=True)
+    try:
+        output.show(await _asked(client.get_job_logs, job, poll_s))
+    except ServerLostError as error:
+        _complain(f"{error}; the end of the output may be missing")
+    return info
+
+
+async def _tail(client: JobSubmissionClient, job: str, output: _Output) -> None:
+    passed = 0
     async for lines in client.tail_job_logs(job):
-        sys.stdout.write(lines)
-        sys.stdout.flush()
-        shown[0] += len(lines)
+        output.show(lines, passed)
+        passed += len(lines)
+
+
+async def _asked(call: Callable[[str], T], job: str, poll_s: float) -> T:
+    """The job server's answer, asked again while it is away. Raises ServerLostError."""
+    for pause in PAUSES:
+        try:
+            return await asyncio.to_thread(call, job)
+        except PASSING:
+            await asyncio.sleep(pause * poll_s)
+    try:
+        return await asyncio.to_thread(call, job)
+    except PASSING as error:
+        raise ServerLostError(f"the job server does not answer ({error})") from error
+
+
+async def _logs_or_nothing(client: JobSubmissionClient, job: str) -> str:
+    try:
+        return await asyncio.to_thread(client.get_job_logs, job)
+    except PASSING:
+        return ""
 
 
 def _stop(client: JobSubmissionClient, job: str, stop: threading.Event) -> None:
     if not stop.is_set():
         stop.set()
         print(f"stopping job {job} …", file=sys.stderr, flush=True)
-        threading.Thread(target=client.stop_job, args=(job,), daemon=True).start()
+        threading.Thread(target=ask_to_stop, args=(client, job, stop), daemon=True).start()
+
+
+def ask_to_stop(client: JobSubmissionClient, job: str, stop: threading.Event) -> None:
+    """Asks the job to end; where the server does not hear it, ``stop`` is cleared and the next Ctrl-C asks again."""
+    try:
+        client.stop_job(job)
+    except PASSING as error:
+        stop.clear()
+        _complain(f"job {job} was not stopped ({error}); press Ctrl-C again")
+
+
+def _by_hand(job: str, address: str) -> str:
+    return f"`ray job logs {job} --address {address} --follow`, `ray job status {job} --address {address}`"
+
+
+def _complain(text: str) -> None:
+    print(f"ingest: {text}", file=sys.stderr, flush=True)

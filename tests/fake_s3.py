@@ -42,7 +42,10 @@ class Stored:
 
 @dataclass(slots=True)
 class FakeS3:
-    """One bucket. Each write is a second later than the one before; a page of a listing holds ``page_size`` rows."""
+    """One bucket. Each write is a second later than the one before; a page of a listing holds ``page_size`` rows.
+
+    ``versioned`` may be switched later, as on a real bucket.
+    """
 
     page_size: int = 1000
     versioned: bool = True
@@ -82,7 +85,9 @@ class FakeS3:
     def _add(self, key: str, body: bytes | None) -> dict[str, str]:
         self._writes += 1
         stored = Stored(f"v{self._writes}" if self.versioned else "null", body, START + self._writes)
-        self.keys[key] = [stored, *(self.keys.get(key, []) if self.versioned else [])]
+        # without versioning a write replaces the null version only; what was versioned before stays
+        kept = [old for old in self.keys.get(key, []) if old.version_id != stored.version_id]
+        self.keys[key] = [stored, *kept]
         return {"VersionId": stored.version_id, "ETag": stored.etag}
 
     def _visible(self, key: str) -> Stored | None:

@@ -67,9 +67,12 @@ def embedder_fingerprint(config: EmbedConfig, gpus: float | None = None) -> str:
     return describe_embedder(config, gpus).fingerprint
 
 
-def open_embedder(config: EmbedConfig, gpus: float | None = None) -> Embedder:
-    """The loaded embedder; ``gpus`` is the share of GPUs this process holds. Raises PreflightError."""
-    choice = choose(config, config.gpus if gpus is None else gpus)
+def open_embedder(config: EmbedConfig, gpus: float | None = None, nodes: int = 1) -> Embedder:
+    """The loaded embedder; ``gpus`` is the share of GPUs this process holds, ``nodes`` share the pool's actors.
+
+    Raises PreflightError.
+    """
+    choice = choose(config, config.gpus if gpus is None else gpus, nodes)
     module, _, function = BACKENDS[choice.backend].partition(":")
     opener = cast(Opener, getattr(import_module(module), function))
     return opener(resolve_model(config), choice, describe(config, choice))

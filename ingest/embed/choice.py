@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from ingest.config import EmbedConfig
@@ -13,6 +15,7 @@ from ingest.errors import ConfigError, PreflightError
 from ingest.model import fingerprint
 
 MAX_TOKENS_HASHING = 256
+DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,12 @@ class Description:
     dtype: str
 
 
-def choose(config: EmbedConfig, gpus: float) -> Choice:
-    """Resolves every ``auto``. Raises ConfigError on what can't be combined, PreflightError on a missing model."""
-    is_hashing = config.backend == HASHING or config.model.partition(":")[0] == HASHING
+def choose(config: EmbedConfig, gpus: float, nodes: int = 1) -> Choice:
+    """Resolves every ``auto``; ``nodes`` share the actors.
+
+    Raises ConfigError on what can't be combined, PreflightError on a missing model.
+    """
+    is_hashing = _is_hashing(config)
     device = config.device if config.device != "auto" else ("cuda" if gpus > 0 else "cpu")
     device = "cpu" if is_hashing else device
     backend = HASHING if is_hashing else _backend(config, device)
@@ -53,7 +59,7 @@ def choose(config: EmbedConfig, gpus: float) -> Choice:
         backend=backend,
         device=device,
         dtype=_dtype(config.dtype, backend, device),
-        threads=config.threads or max(1, _cpus() // config.actors),
+        threads=config.threads or max(1, _cpus() // math.ceil(config.actors / nodes)),
         micro_batch=config.micro_batch or (96 if device == "cuda" else 8),
         cache_dir=Path(config.cache_dir).expanduser().absolute(),
     )
@@ -62,29 +68,33 @@ def choose(config: EmbedConfig, gpus: float) -> Choice:
 def describe(config: EmbedConfig, choice: Choice) -> Description:
     """The embedder that ``choice`` opens, described from the files of its model."""
     folder = resolve_model(config)
-    if choice.backend == HASHING:
-        dimension, revision, limit = hashing_options(config.model)[0], config.model, MAX_TOKENS_HASHING
-    else:
-        files = read_model(folder)
-        dimension, revision, limit = files.dimension, weights_hash(folder), files.max_tokens
-    name = _short(config.model)
-    options = {
-        "dimension": dimension,
-        "dtype": choice.dtype,
-        "backend": choice.backend,
-        "passage_prefix": config.passage_prefix,
-        "max_tokens": limit,
-    }
+    name, weights = _short(config.model), _weights(config)
     return Description(
-        fingerprint=fingerprint(name, revision, options),
+        fingerprint=_fingerprint(name, weights, config.passage_prefix, choice.backend, choice.dtype),
         model=name,
-        dimension=dimension,
-        max_tokens=limit,
+        dimension=weights.dimension,
+        max_tokens=weights.max_tokens,
         tokenizer=_tokenizer_name(folder),
         backend=choice.backend,
         device=choice.device,
         dtype=choice.dtype,
     )
+
+
+def is_same_model(config: EmbedConfig, built_with: str) -> bool:
+    """Whether the embedder of that fingerprint has the weights and passage prefix of ``config``.
+
+    Its vectors are then near those of ``config``, on whatever backend and in whatever dtype they were computed, and
+    by whatever name the model was called.
+    """
+    name, weights = model_name(built_with), _weights(config)
+    pairs = [(HASHING, "float32")] if _is_hashing(config) else product(("torch", "openvino"), DTYPES)
+    return any(_fingerprint(name, weights, config.passage_prefix, *pair) == built_with for pair in pairs)
+
+
+def model_name(embedder: str) -> str:
+    """The short name of the model in an embedder's fingerprint."""
+    return embedder.rpartition("-")[0]
 
 
 def hashing_options(model: str) -> tuple[int, str]:
@@ -94,6 +104,36 @@ def hashing_options(model: str) -> tuple[int, str]:
     if size and not (size.isdigit() and int(size) > 0):
         raise ConfigError(f"embed.model: {model}: hashing:DIMENSION or hashing:DIMENSION:SEED is expected")
     return int(size or 384), seed
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    dimension: int
+    revision: str
+    max_tokens: int
+
+
+def _weights(config: EmbedConfig) -> _Weights:
+    if _is_hashing(config):
+        return _Weights(hashing_options(config.model)[0], config.model, MAX_TOKENS_HASHING)
+    folder = resolve_model(config)
+    files = read_model(folder)
+    return _Weights(files.dimension, weights_hash(folder), files.max_tokens)
+
+
+def _fingerprint(name: str, weights: _Weights, passage_prefix: str, backend: str, dtype: str) -> str:
+    options = {
+        "dimension": weights.dimension,
+        "dtype": dtype,
+        "backend": backend,
+        "passage_prefix": passage_prefix,
+        "max_tokens": weights.max_tokens,
+    }
+    return fingerprint(name, weights.revision, options)
+
+
+def _is_hashing(config: EmbedConfig) -> bool:
+    return config.backend == HASHING or config.model.partition(":")[0] == HASHING
 
 
 def _backend(config: EmbedConfig, device: str) -> str:

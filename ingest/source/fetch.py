@@ -90,4 +90,6 @@ def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
 def _pin(document: Document) -> dict[str, str]:
     if document.version_id and document.version_id != "null":
         return {"VersionId": document.version_id}
-    return {"IfMatch": document.version.removeprefix("null:")}
+    # "null" is the version written while versioning was off: alone in its bucket, or below newer ones. It can be
+    # overwritten, so its ETag pins the content.
+    return {"VersionId": "null", "IfMatch": document.version.removeprefix("null:")}

@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from ingest.errors import SourceError, StoreRefused, StoreUnavailable
 
 # PreconditionFailed: without version ids the ETag pins the content, and another one is there by now
+ARCHIVED = "InvalidObjectState"  # Glacier, Deep Archive, an archive tier: GET is refused until somebody restores it
 GONE = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound", "MethodNotAllowed", "PreconditionFailed", "412"})
 REFUSED = frozenset(
     {
@@ -35,13 +36,15 @@ def connect(threads: int = 8) -> Any:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Raises SourceError for a version that is gone, StoreRefused for rights, StoreUnavailable for the rest."""
+    """Raises SourceError for a version that is gone or archived, StoreRefused for rights, else StoreUnavailable."""
     try:
         yield
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
         if code in GONE:
             raise SourceError("version_gone", what) from error
+        if code == ARCHIVED:
+            raise SourceError("archived", what) from error
         if code in REFUSED:
             raise StoreRefused(f"{what}: {code}; check the bucket name and the rights of this role") from error
         raise StoreUnavailable(f"{what}: {code or error}") from error

@@ -50,6 +50,14 @@ def test_threads_are_shared_out_between_the_actors() -> None:
     assert choose(config_of(threads=3), 0).threads == 3
 
 
+@pytest.mark.parametrize(("nodes", "threads"), [(12, 16), (5, 5), (1, 1)])
+def test_threads_are_those_of_a_node_and_not_of_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, threads: int
+) -> None:
+    monkeypatch.setattr("ingest.embed.choice._cpus", lambda: 16)
+    assert choose(config_of(actors=12), 0, nodes).threads == threads
+
+
 @pytest.mark.parametrize("pooling", ["max", "weightedmean", "lasttoken"])
 def test_model_that_openvino_does_not_take_goes_to_torch(copied: Path, pooling: str) -> None:
     config = {"word_embedding_dimension": 384, "pooling_mode": pooling}

@@ -79,6 +79,27 @@ def test_without_versions_overwritten_content_is_gone_and_never_taken_for_the_ol
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_version_from_before_versioning_is_read_below_a_newer_one_and_below_a_delete_marker(tmp_path: Path) -> None:
+    s3 = FakeS3(versioned=False)
+    first = put(s3, "k", b"one")
+    s3.versioned = True
+    second = put(s3, "k", b"two")
+    assert VersionCache(s3, tmp_path / "newer").path(first).read_bytes() == b"one"
+    assert VersionCache(s3, tmp_path / "newer").path(second).read_bytes() == b"two"
+    s3.delete_object(Bucket="b", Key="k")
+    assert VersionCache(s3, tmp_path / "deleted").path(first).read_bytes() == b"one"
+
+
+def test_the_version_of_a_suspended_bucket_that_was_overwritten_is_gone(tmp_path: Path) -> None:
+    s3 = FakeS3()
+    versioned = put(s3, "k", b"one")
+    s3.versioned = False
+    overwritten, newest = put(s3, "k", b"two"), put(s3, "k", b"three")
+    assert reason(lambda: VersionCache(s3, tmp_path).path(overwritten)) == "version_gone"
+    assert VersionCache(s3, tmp_path).path(newest).read_bytes() == b"three"
+    assert VersionCache(s3, tmp_path).path(versioned).read_bytes() == b"one"
+
+
 def test_a_large_body_comes_whole(tmp_path: Path) -> None:
     s3 = FakeS3()
     body = os.urandom((2 << 20) + 7)
@@ -238,6 +259,14 @@ def test_an_object_store_that_fails_blames_no_document_and_leaves_no_file(
     document = put(s3, "k", b"half")
     s3.error, s3.after = error, after
     assert reason(lambda: VersionCache(s3, tmp_path).path(document)) == "source_unavailable"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archived_object_is_its_documents_own_trouble_and_not_an_outage(tmp_path: Path) -> None:
+    s3 = Failing()
+    document = put(s3, "k", b"one")
+    s3.error = refused("InvalidObjectState", 403, "GetObject")
+    assert reason(lambda: VersionCache(s3, tmp_path).path(document)) == "archived"
     assert list(tmp_path.iterdir()) == []
 
 
