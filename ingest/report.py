@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ingest.model import ENDS, State
+from ingest.model import ENDS, FORWARD, State
 from ingest.observe import duration
 from ingest.runs import config_fingerprint
 from ingest.state import FailureRow, Ledger, SegmentCount
@@ -18,6 +18,7 @@ from ingest.work import Run
 
 FAILURES_SHOWN = 1000  # in the JSON; the ledger has them all
 UNKNOWN_SHARE = 0.05  # above it the model does not know the document's language
+IN_FLIGHT = tuple(state for state in FORWARD if state is not State.QUEUED)
 STAGES = ("triage", "parse", "construct", "embed", "index", "verify")
 UNITS = {
     "triage": "documents",
@@ -66,7 +67,10 @@ class Report:
 
 
 def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float, serving: str) -> Report:
-    """The report of a run from the ledger: ``started`` by ``time.monotonic``, ``serving`` what the alias points to."""
+    """The report of a run from the ledger: ``started`` by ``time.monotonic``.
+
+    ``serving`` is what the alias points to, empty if unknown.
+    """
     stats = ledger.stats(run.run_id)
     states = {state.value: number for state, number in ledger.counts(run.generation).items()}
     touched = ledger.counts(run.generation, run.run_id)
@@ -116,7 +120,8 @@ def outcome(states: Mapping[str, int]) -> str:
     left = {State(state) for state, number in states.items() if number} - {State.READY, State.SUPERSEDED, State.DELETED}
     if not left:
         return "ready"
-    return "partial" if states.get(State.READY) or states.get(State.PARTIAL) else "failed"
+    served = left & {State.PARTIAL, *IN_FLIGHT} or states.get(State.READY)  # in flight: another run is at it
+    return "partial" if served else "failed"
 
 
 def why_not_promoted(states: Mapping[str, int]) -> str:
@@ -189,7 +194,9 @@ def _rss_mb() -> float:
 
 
 def _warnings(run: Run, ledger: Ledger, serving: str) -> Iterator[str]:
-    if serving != run.generation:
+    if not serving:
+        yield f"OpenSearch did not say what alias {run.config.index.alias} serves"
+    elif serving != run.generation:
         yield (
             f"readers do not see this yet: alias {run.config.index.alias} serves {serving}; "
             "run backfill --promote to let it serve the new index"

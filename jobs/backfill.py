@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from ingest import preflight, report
-from ingest.config import Config
+from ingest.config import Config, IndexConfig
 from ingest.errors import ConfigError, IngestError, PreflightError, StoreError
+from ingest.failure import Backoff, with_retries
 from ingest.index import generations
 from ingest.index.client import connect
+from ingest.observe import event
 from ingest.pipeline import backfill, start_ray
 from ingest.progress import Ticker
 from ingest.report import Report
@@ -23,6 +25,8 @@ from ingest.runs import new_run_id, opened
 from ingest.state import Ledger
 from ingest.work import Run
 from jobs import options
+
+ASKING = Backoff(budget_s=10.0)  # a stopped job gets 30 s for its last words
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,8 +104,17 @@ def ended_early(result: Report, error: BaseException) -> Report:
 
 def _build(run: Run, ledger: Ledger, ticker: Ticker, skipped: Counter[str], started: float) -> Report:
     ledger.add_stats(run.run_id, ticker.stats.drain())
-    serving = generations.serving(connect(run.config.index), run.config.index.alias) or "nothing"
-    return report.build(run, ledger, skipped, started, serving)
+    return report.build(run, ledger, skipped, started, _serving(run.config.index))
+
+
+def _serving(config: IndexConfig) -> str:
+    """What the alias serves, empty where OpenSearch does not answer: a report must not be lost for that."""
+    cluster = connect(config)
+    try:
+        return with_retries(lambda: generations.serving(cluster, config.alias), ASKING, time.sleep) or "nothing"
+    except StoreError as error:
+        event("report.alias_unknown", level=30, error=str(error))
+        return ""
 
 
 def _emit(args: argparse.Namespace, ledger: Ledger, result: Report) -> None:

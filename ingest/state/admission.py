@@ -13,12 +13,13 @@ from ingest.config import SourceConfig
 from ingest.errors import StoreError
 from ingest.model import FORWARD, Branch, ObjectVersion, State, key_hash
 from ingest.state.fanin import reopen_segments
-from ingest.state.moves import IN_FLIGHT, Move, Tx, back_to_queue, move, slices, write_history
+from ingest.state.moves import GONE, IN_FLIGHT, Move, Tx, back_to_queue, move, slices, write_history
 from ingest.state.numbering import Known, Numbering, number
 from ingest.state.records import Admission
 from ingest.state.tables import documents, generations, jobs
+from ingest.state.windows import BROKEN
 
-LOST = (State.SUPERSEDED, State.DELETED)
+FRUITLESS = (*BROKEN, State.PARTIAL)  # ends that leave something missing
 AT_REST = tuple(state for state in State if state is not State.QUEUED and state not in IN_FLIGHT)
 
 
@@ -52,8 +53,8 @@ def admit(tx: Tx, versions: Sequence[ObjectVersion], source: SourceConfig) -> Ad
     wanted = {name: key.versions[name] for key in keys.values() for name in key.wanted}
     new, retried = _write_jobs(tx, wanted, parser)
     retried += _bring_back(tx, keys)
-    _retire_queued(tx, keys, source.all_versions)
-    _note_access(tx, wanted, source)
+    _retire_others(tx, keys, source.all_versions)
+    _note_access(tx, keys, source)
     deleted = sum(key.has_new_marker for key in keys.values())
     known = len(wanted) - new - retried + sum(key.marker is not None for key in keys.values()) - deleted
     total = sum(len(key.versions) for key in keys.values())
@@ -155,18 +156,23 @@ def _renumber(tx: Tx, keys: Iterable[Key]) -> None:
         tx.connection.execute(change.values(values), rows)
 
 
-def _note_access(tx: Tx, wanted: Iterable[str], source: SourceConfig) -> None:
-    """Known documents whose tenant or principals changed: their chunks, in every generation, carry the old ones."""
-    for part in slices(wanted):
-        rows = tx.connection.execute(select(documents).where(documents.c.document_id.in_(part)))
-        now = (source.tenant, list(source.principals))
-        changed = [row.document_id for row in rows if (row.tenant, row.principals) != now]
-        if changed:
-            values = {"tenant": source.tenant, "principals": list(source.principals)}
-            tx.connection.execute(update(documents).where(documents.c.document_id.in_(changed)).values(values))
-            # One in flight carries the old ones in its rows, so it is marked too.
-            held = (jobs.c.document_id.in_(changed), jobs.c.in_index | (jobs.c.state != State.QUEUED))
-            tx.connection.execute(update(jobs).where(*held).values(access_changed=True))
+def _note_access(tx: Tx, hashes: Collection[str], source: SourceConfig) -> None:
+    """Versions of the keys whose tenant or principals changed: their chunks, in every generation, carry the old ones.
+
+    Not only the newest: an older one serves until that does, and for ever where that can't be read.
+    """
+    now = (source.tenant, list(source.principals))
+    columns = (documents.c.document_id, documents.c.tenant, documents.c.principals)
+    changed: list[str] = []
+    for part in slices(hashes):
+        rows = tx.connection.execute(select(*columns).where(documents.c.key_hash.in_(part)))
+        changed += [row.document_id for row in rows if (row.tenant, row.principals) != now]
+    values = {"tenant": source.tenant, "principals": list(source.principals)}
+    for part in slices(changed):
+        tx.connection.execute(update(documents).where(documents.c.document_id.in_(part)).values(values))
+        # One in flight carries the old ones in its rows, so it is marked too.
+        held = (jobs.c.document_id.in_(part), jobs.c.in_index | (jobs.c.state != State.QUEUED))
+        tx.connection.execute(update(jobs).where(*held).values(access_changed=True))
 
 
 # ---------------------------------------------------------------- jobs
@@ -188,9 +194,9 @@ def _write_jobs(tx: Tx, wanted: Mapping[str, ObjectVersion], parser: str) -> tup
         if row.state in (State.FAILED, State.PARTIAL) and row.branch == Branch.TRANSIENT
     ]
     retried = back_to_queue(tx, transient, (State.FAILED, State.PARTIAL), "retried")
-    reopen_segments(tx.connection, parser, retried, (Branch.TRANSIENT,))
-    lost = [row.document_id for row in existing.values() if row.state in LOST]
-    revived = back_to_queue(tx, lost, LOST, "newest again")
+    gone = [row.document_id for row in existing.values() if row.state in GONE]
+    revived = back_to_queue(tx, gone, GONE, "newest again")
+    reopen_segments(tx.connection, parser, [*retried, *revived], (Branch.TRANSIENT,))
     return len(missing), len(retried) + len(revived)
 
 
@@ -222,19 +228,24 @@ def _queue(tx: Tx, versions: Mapping[str, ObjectVersion]) -> None:
     write_history(tx, [{"document_id": name, **made} for name in versions])
 
 
-def _retire_queued(tx: Tx, keys: Mapping[str, Key], all_versions: bool) -> None:
+def _retire_others(tx: Tx, keys: Mapping[str, Key], all_versions: bool) -> None:
     """Under a delete marker no job of the key goes on; under a newer version none that did not begin yet.
 
-    One that was counted in the index and waited to be tried again serves until the newer version does.
+    Nor does one stay failed. But what was counted in the index serves until the newer version does, and what may have
+    left chunks there keeps its state until they are deleted.
     """
+    empty = (~jobs.c.in_index,)
     marked = [hashed for hashed, key in keys.items() if key.numbering.newest_is_marker]
-    move(tx, _other_jobs(tx, marked, FORWARD), Move(State.DELETED, {"lease_until": None}))
+    others = _other_jobs(tx, marked, (*FORWARD, *FRUITLESS))
+    move(tx, others, Move(State.DELETED, {"lease_until": None}))
+    move(tx, others, Move(State.DELETED, sources=FRUITLESS, guard=empty))
     if not all_versions:
         plain = [hashed for hashed, key in keys.items() if not key.numbering.newest_is_marker]
-        waiting = _other_jobs(tx, plain, (State.QUEUED,))
+        others = _other_jobs(tx, plain, (State.QUEUED, *FRUITLESS))
         counted = (jobs.c.in_index, jobs.c.found > 0)
-        kept = move(tx, waiting, Move(State.PARTIAL, sources=(State.QUEUED,), note="overtaken", guard=counted))
-        move(tx, set(waiting) - set(kept), Move(State.SUPERSEDED, sources=(State.QUEUED,)))
+        move(tx, others, Move(State.PARTIAL, sources=(State.QUEUED,), note="overtaken", guard=counted))
+        move(tx, others, Move(State.SUPERSEDED, sources=(State.QUEUED,)))
+        move(tx, others, Move(State.SUPERSEDED, sources=FRUITLESS, guard=empty))
 
 
 def _other_jobs(tx: Tx, hashes: Collection[str], states: Sequence[State]) -> list[str]:

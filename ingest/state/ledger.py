@@ -5,6 +5,7 @@ Every verb is one transaction and may be repeated. States move strictly forward,
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -124,9 +125,14 @@ class Ledger:
         return self._read(lambda connection: windows.stats(connection, run_id))
 
     def release_dead(self, is_alive: Callable[[str], bool], generation: str) -> int:
-        """How many jobs came back into the queue: those of ended and dead runs, and those whose lease ran out."""
-        dead = [run.run_id for run in self.live_runs() if not is_alive(run.owner)]
-        return self._do(generation, windows.release, dead)
+        """How many jobs came back into the queue: those of ended and dead runs, and those whose lease ran out.
+
+        A run that lives on this host keeps its documents however old their lease; elsewhere only the lease can tell.
+        """
+        live = self.live_runs()
+        dead = [run.run_id for run in live if not is_alive(run.owner)]
+        here = [run.run_id for run in live if run.owner.rsplit(":", 2)[0] == socket.gethostname()]
+        return self._do(generation, windows.release, dead, here)
 
     def held_by_others(self, generation: str, run_id: str) -> dict[str, int]:
         """Jobs in flight in other runs, by run."""
@@ -260,9 +266,9 @@ class Ledger:
         """The newest revision of each known (bucket, key)."""
         return self._ask("", settling.newest_revisions, list(keys))
 
-    def access_changed(self, generation: str, limit: int) -> list[Document]:
-        """Documents whose chunks carry another tenant or other principals than they should."""
-        return self._ask(generation, settling.access_changed, limit)
+    def access_changed(self, generation: str, limit: int, after: str = "") -> list[Document]:
+        """The next ``limit`` documents, by id behind ``after``, whose chunks carry another tenant or principals."""
+        return self._ask(generation, settling.access_changed, limit, after)
 
     def access_written(self, generation: str, documents: Sequence[Document]) -> None:
         """Writes down that the chunks of these documents carry these tenants and principals."""

@@ -15,6 +15,7 @@ from ingest.state.tables import dead_letters, documents, history, jobs, metadata
 T = TypeVar("T")
 
 SERVING = (State.READY, State.PARTIAL)
+GONE = (State.SUPERSEDED, State.DELETED)
 IN_FLIGHT = tuple(state for state in FORWARD if state is not State.QUEUED)
 BOUND = 10_000  # SQLite takes 32,766 values in a statement
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, case, func, select
 
 from ingest.model import Branch, Failure, State
-from ingest.state.moves import SERVING, Tx
+from ingest.state.moves import GONE, SERVING, Tx
 from ingest.state.records import (
     Change,
     ChunkTotals,
@@ -60,7 +60,10 @@ def segment_counts(tx: Tx, run_id: str | None) -> list[SegmentCount]:
 
 
 def failures(tx: Tx, run_id: str | None, limit: int) -> list[FailureRow]:
-    """Failed documents, then failed segments, their failed pages, and buried chunks; at most ``limit``."""
+    """Failed documents, then failed segments, their failed pages, and buried chunks; at most ``limit``.
+
+    Of documents that were superseded or deleted nothing is missing.
+    """
     rows = chain(
         _failed_documents(tx, run_id, limit), _failed_segments(tx, run_id, limit), _failed_chunks(tx, run_id, limit)
     )
@@ -69,14 +72,16 @@ def failures(tx: Tx, run_id: str | None, limit: int) -> list[FailureRow]:
 
 def failure_counts(tx: Tx) -> dict[Branch, int]:
     """Failed documents by branch; partial ones are left out, as in ``failures``."""
-    own = (jobs.c.reason.is_not(None), jobs.c.state != State.PARTIAL)
+    own = (jobs.c.reason.is_not(None), jobs.c.state.not_in((State.PARTIAL, *GONE)))
     query = select(jobs.c.branch, func.count().label("number")).where(*_jobs(tx, None), *own).group_by(jobs.c.branch)
     return {Branch(row.branch): row.number for row in tx.connection.execute(query)}
 
 
 def _with_key(query: Select[Any], tx: Tx, run_id: str | None, limit: int) -> Select[Any]:
-    joined = query.add_columns(documents.c.key, documents.c.version)
-    return joined.join(documents, documents.c.document_id == jobs.c.document_id).where(*_jobs(tx, run_id)).limit(limit)
+    """With key and version of its documents; those that were superseded or deleted are left out."""
+    named = query.add_columns(documents.c.key, documents.c.version)
+    joined = named.join(documents, documents.c.document_id == jobs.c.document_id)
+    return joined.where(*_jobs(tx, run_id), jobs.c.state.not_in(GONE)).limit(limit)
 
 
 def _failure(row: Any) -> Failure:
@@ -160,7 +165,8 @@ def unknown_token_shares(tx: Tx, run_id: str | None, above: float) -> list[Unkno
 
 def unknown_token_count(tx: Tx, above: float) -> int:
     """How many documents ``unknown_token_shares`` tells of, however many they are."""
-    query = select(func.count()).select_from(jobs).where(*_jobs(tx, None), _unknown_share() > above)
+    here = (*_jobs(tx, None), jobs.c.state.not_in(GONE))
+    query = select(func.count()).select_from(jobs).where(*here, _unknown_share() > above)
     return tx.connection.execute(query).scalar_one()
 
 

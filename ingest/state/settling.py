@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, func, or_, select, 
 
 from ingest.model import ENDS, FORWARD, Branch, ChunkFailure, Document, Failure, State, key_hash
 from ingest.state.moves import (
+    GONE,
     IN_FLIGHT,
     SERVING,
     Move,
@@ -214,7 +215,7 @@ def superseded(tx: Tx, ids: Iterable[str], all_versions: bool) -> set[str]:
     for part in slices(ids):
         query = select(documents.c.document_id).where(documents.c.document_id.in_(part), overtaken)
         found |= set(tx.connection.execute(query).scalars())
-        ended_ = jobs.c.state.in_((State.SUPERSEDED, State.DELETED))
+        ended_ = jobs.c.state.in_(GONE)
         found |= set(tx.connection.execute(select(jobs.c.document_id).where(*_here(tx, part), ended_)).scalars())
     return found
 
@@ -256,11 +257,11 @@ def broken(tx: Tx) -> list[Document]:
 
 
 def retire(tx: Tx, ids: Collection[str], state: State) -> list[str]:
-    """The documents hold no chunks any more: those that served, waited or were in flight end in ``state``.
+    """The documents hold no chunks any more: those that served, failed, waited or were in flight end in ``state``.
 
     A ``state`` of failure ends none: what is ``broken`` has its end already.
     """
-    sources = (*FORWARD, *SERVING)
+    sources = (*FORWARD, *SERVING, *BROKEN)
     moved = [] if state in BROKEN else move(tx, ids, Move(state, {"lease_until": None}, sources))
     for part in slices(ids):
         ended_ = jobs.c.state.in_(ENDS)
@@ -283,12 +284,16 @@ def newest_revisions(tx: Tx, keys: Iterable[tuple[str, str]]) -> dict[tuple[str,
     }
 
 
-def access_changed(tx: Tx, limit: int) -> list[Document]:
-    """Documents whose chunks carry a tenant or principals that are not theirs any more."""
-    query = select(jobs.c.document_id).where(
-        jobs.c.generation == tx.generation, jobs.c.access_changed, jobs.c.state.in_(SERVING)
-    )
-    return read_documents(tx, tx.connection.execute(query.order_by(jobs.c.document_id).limit(limit)).scalars().all())
+def access_changed(tx: Tx, limit: int, after: str) -> list[Document]:
+    """The next ``limit`` documents whose chunks carry another tenant or other principals than they should, by id.
+
+    Of every state but in flight: chunks that wait to be replaced or deleted are found by readers until then.
+    """
+    here = (jobs.c.generation == tx.generation, jobs.c.document_id > after)
+    query = select(jobs.c.document_id).where(*here, jobs.c.access_changed, jobs.c.in_index)
+    idle = query.where(jobs.c.state.not_in(IN_FLIGHT)).order_by(jobs.c.document_id).limit(limit)
+    found = read_documents(tx, tx.connection.execute(idle).scalars().all())
+    return sorted(found, key=lambda document: document.document_id)
 
 
 def access_written(tx: Tx, written: Sequence[Document]) -> None:

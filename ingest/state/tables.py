@@ -152,6 +152,14 @@ jobs = Table(
     Index("jobs_window", "generation", "state", "size"),
     Index("jobs_key", "generation", "key_hash"),
     Index("jobs_run", "generation", "run_id"),
+    Index("jobs_document", "document_id"),  # a change of access is noted in every generation
+    Index(
+        "jobs_access",
+        "generation",
+        "document_id",
+        sqlite_where=text("access_changed = 1 AND in_index = 1"),
+        postgresql_where=text("access_changed AND in_index"),
+    ),
 )
 
 dead_letters = Table(

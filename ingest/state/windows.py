@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, case, func, or_, select, update
+from sqlalchemy import Connection, and_, case, func, or_, select, update
 
 from ingest.errors import StoreRefused
 from ingest.failure import failure
 from ingest.model import Branch, Document, State
 from ingest.state.fanin import reopen_segments
 from ingest.state.moves import (
+    GONE,
     IN_FLIGHT,
     SERVING,
     Again,
@@ -140,13 +141,17 @@ def requeue(tx: Tx, ids: Iterable[str], max_attempts: int, run_id: str) -> int:
     return len(unfinished) + len(failed)
 
 
-def release(tx: Tx, dead: Sequence[str]) -> int:
-    """Ends the runs that are dead; how many jobs came back from ended runs and from leases that ran out."""
+def release(tx: Tx, dead: Collection[str], proven: Collection[str]) -> int:
+    """Ends the runs that are dead; how many jobs came back from ended runs and from leases that ran out.
+
+    Of the others, the ``proven`` ones are known to live and keep theirs: a lease decides only where nobody can ask.
+    """
     for part in slices(dead):
         here = (runs.c.run_id.in_(part), runs.c.ended_at.is_(None))
         tx.connection.execute(update(runs).where(*here).values(state="dead", ended_at=tx.now))
     live = select(runs.c.run_id).where(runs.c.ended_at.is_(None))
-    orphaned = or_(jobs.c.run_id.is_(None), jobs.c.run_id.not_in(live), jobs.c.lease_until < tx.now)
+    lapsed = and_(jobs.c.lease_until < tx.now, jobs.c.run_id.not_in(proven))
+    orphaned = or_(jobs.c.run_id.is_(None), jobs.c.run_id.not_in(live), lapsed)
     query = select(jobs.c.document_id).where(jobs.c.generation == tx.generation, jobs.c.state.in_(IN_FLIGHT), orphaned)
     return len(back_to_queue(tx, tx.connection.execute(query).scalars().all(), IN_FLIGHT, "released"))
 
@@ -209,9 +214,8 @@ def redrive(tx: Tx, ids: Collection[str]) -> int:
 
 def forget(tx: Tx) -> int:
     """How many jobs went back into the queue because the index is gone; none holds a chunk any more."""
-    gone = (State.SUPERSEDED, State.DELETED)
-    query = select(jobs.c.document_id).where(jobs.c.generation == tx.generation, jobs.c.state.not_in(gone))
-    left = tuple(state for state in State if state not in (State.QUEUED, *gone))
+    query = select(jobs.c.document_id).where(jobs.c.generation == tx.generation, jobs.c.state.not_in(GONE))
+    left = tuple(state for state in State if state not in (State.QUEUED, *GONE))
     moved = back_to_queue(tx, tx.connection.execute(query).scalars().all(), left, "index gone")
     blank = {
         "in_index": False, "access_changed": False, "attempt": 1, "chunk_count": None, "unchanged": 0, "found": None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -95,15 +96,26 @@ def test_ended_run_gives_back_what_it_left(ledger: Ledger) -> None:
     assert ledger.release_dead(lambda owner: True, GEN) == 1
 
 
-def test_lease_that_ran_out_is_taken_from_a_live_run(ledger: Ledger) -> None:
+def with_a_lease_that_ran_out(ledger: Ledger, owner: str) -> None:
     add_generation(ledger)
-    ledger.start_run("run-1", "backfill", "host:1:1", "c")
+    ledger.start_run("run-1", "backfill", owner, "c")
     ledger.admit(GEN, [version("a.pdf", 1), version("b.pdf", 1)], LATEST)
     ledger.take(GEN, "run-1", 1, -1.0)
     ledger.take(GEN, "run-1", 1, 60.0)
+
+
+def test_lease_that_ran_out_is_taken_from_a_run_on_another_host(ledger: Ledger) -> None:
+    with_a_lease_that_ran_out(ledger, "host:with:colons:1:1")
     assert ledger.release_dead(lambda owner: True, GEN) == 1
     assert ledger.held_by_others(GEN, "run-2") == {"run-1": 1}
     assert ledger.held_by_others(GEN, "run-1") == {}
+
+
+def test_run_that_lives_on_this_host_keeps_its_documents_however_old_their_lease(ledger: Ledger) -> None:
+    with_a_lease_that_ran_out(ledger, f"{socket.gethostname()}:1:1")
+    assert ledger.release_dead(lambda owner: True, GEN) == 0
+    assert ledger.held_by_others(GEN, "run-2") == {"run-1": 2}
+    assert ledger.release_dead(lambda owner: False, GEN) == 2
 
 
 def test_unfinished_document_is_tried_again_until_its_tries_are_used_up(ledger: Ledger) -> None:

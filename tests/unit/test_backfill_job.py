@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ingest.config import IndexConfig
+from ingest.failure import Backoff
+from jobs import backfill
 from jobs.__main__ import main
 
 CONFIG = """
@@ -42,3 +45,8 @@ def test_a_password_in_a_url_is_not_shown(tmp_path: Path, capsys: pytest.Capture
     told = capsys.readouterr().out
     assert "https://me:***@127.0.0.1:9" in told
     assert "secret" not in told
+
+
+def test_a_report_is_not_lost_when_nobody_says_what_the_alias_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backfill, "ASKING", Backoff(budget_s=0))
+    assert backfill._serving(IndexConfig(url="http://127.0.0.1:9", alias="documents")) == ""

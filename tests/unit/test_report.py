@@ -40,6 +40,7 @@ WALL_S = 10_000  # so long that what the test itself takes is rounded away
         ({"ready": 1, "queued": 1}, "partial", 3),
         ({"ready": 1, "embedding": 1}, "partial", 3),
         ({"failed": 1}, "failed", 4),
+        ({"admitted": 19, "failed": 1}, "partial", 3),  # another run works on them
         ({"unsupported": 2, "superseded": 1}, "failed", 4),
         ({"needs_review": 1, "queued": 4}, "failed", 4),
     ],
