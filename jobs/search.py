@@ -25,8 +25,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as", dest="principals", action="append", default=[], help="who asks; default source.principals"
     )
-    parser.add_argument("-k", type=int, default=5, help="hits")
+    parser.add_argument("-k", type=_hits, default=5, help="hits, 1 to 10000")
     parser.add_argument("--mode", choices=("dense", "lexical", "hybrid"), default="dense", help="how to rank")
+
+
+def _hits(text: str) -> int:
+    """Between 1 and what a k-NN query may ask for."""
+    number = int(text)
+    if not 1 <= number <= 10_000:
+        raise argparse.ArgumentTypeError("must be from 1 to 10000")
+    return number
 
 
 def run(args: argparse.Namespace) -> int:

@@ -38,7 +38,11 @@ def chunker_fingerprint(config: ChunkConfig, tokenizer_name: str) -> str:
 
 
 def check_budget(config: ChunkConfig, tokenizer: Tokenizer, model_limit: int, prefix: str = "") -> None:
-    """Raises ConfigError unless a full chunk with prefix and special tokens fits into the model's ``model_limit``."""
+    """Raises ConfigError unless a full chunk with prefix and special tokens fits into the model's ``model_limit``.
+
+    And unless the strategy is there: a wrong name must not make an index first.
+    """
+    _strategy(config.strategy)
     around = tokenizer.specials + tokenizer.count(prefix)
     if config.size + around > model_limit:
         raise ConfigError(

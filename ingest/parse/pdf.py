@@ -102,12 +102,13 @@ def _opened(path: str, stamp: tuple[int, int]) -> Any:
     hidden.forget()
     try:
         document = pymupdf.open(path, filetype="pdf")
+        pages = 0 if document.needs_pass else len(document)  # counts them: raises where the page tree is cut off
     except (RuntimeError, ValueError) as error:  # PyMuPDF's FileDataError and MuPDF's errors are RuntimeErrors
         raise ParseError("corrupt_file" if ends_whole(path) else "truncated", _without(path, error)) from error
     if document.needs_pass:
         raise ParseError("password_required")
-    if not len(document) or (document.is_repaired and not ends_whole(path)):
-        raise ParseError("corrupt_file" if ends_whole(path) else "truncated", f"{len(document)} pages could be found")
+    if not pages or (document.is_repaired and not ends_whole(path)):
+        raise ParseError("corrupt_file" if ends_whole(path) else "truncated", f"{pages} pages could be found")
     return document
 
 

@@ -256,3 +256,9 @@ def test_own_strategy_is_found_by_its_dotted_path() -> None:
 def test_unknown_strategy_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"chunk\.strategy"):
         chunk(assembled([Part("x")]), ChunkConfig(strategy=name), bert())
+
+
+@pytest.mark.parametrize("name", ["nope", "no.such.module:cut", "ingest.chunk:nope"])
+def test_a_strategy_that_is_not_there_is_refused_before_a_run(name: str) -> None:
+    with pytest.raises(ConfigError, match="chunk.strategy"):
+        check_budget(ChunkConfig(strategy=name), bert(), 256)

@@ -120,6 +120,16 @@ def test_a_password_to_open_is_poison_and_one_to_change_is_not(tmp_path: Path) -
     assert seen_and_hidden(guarded) == (WORDS, "")
 
 
+def test_a_file_without_its_page_tree_is_truncated_at_every_length(tmp_path: Path) -> None:
+    with corpus.drawn(12, seed=3) as document:
+        whole: bytes = document.tobytes(no_new_id=True)
+    path = tmp_path / "cut.pdf"
+    for length in range(500, len(whole) - 500, len(whole) // 25):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ParseError, match="truncated"):
+            inspect(str(path))
+
+
 def test_half_a_file_is_truncated_and_garbage_is_corrupt(tmp_path: Path) -> None:
     path = tmp_path / "half.pdf"
     whole = corpus.make_pdf(12)

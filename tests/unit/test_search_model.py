@@ -125,3 +125,10 @@ def test_a_search_for_words_alone_needs_no_model(tmp_path: Path, capsys: pytest.
     file.write_text(yaml.safe_dump(raw))
     assert main(["search", "--config", str(file), "--mode", "lexical", "--json", "words"]) == 0  # nobody asks
     assert '"hits": []' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("k", ["0", "-1", "10001", "many"])
+def test_a_number_of_hits_that_no_query_can_give_is_wrong_usage(k: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["search", "words", "-k", k])
+    assert caught.value.code == 2
