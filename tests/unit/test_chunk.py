@@ -260,5 +260,5 @@ def test_unknown_strategy_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["nope", "no.such.module:cut", "ingest.chunk:nope"])
 def test_a_strategy_that_is_not_there_is_refused_before_a_run(name: str) -> None:
-    with pytest.raises(ConfigError, match="chunk.strategy"):
+    with pytest.raises(ConfigError, match=r"chunk\.strategy"):
         check_budget(ChunkConfig(strategy=name), bert(), 256)
