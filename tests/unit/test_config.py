@@ -88,7 +88,7 @@ def test_a_missing_key_is_named() -> None:
             ("parse.timeout_s (500.0)", "run.lease_s (400.0)"),
         ),
         ({"run": {"no_progress_s": 1800}}, ("run.no_progress_s (1800)", "may wait (1920)")),
-        ({"index": {"retry_budget_s": 3000}}, ("run.no_progress_s (2400)", "may wait (3000)")),
+        ({"index": {"retry_budget_s": 3000}}, ("run.no_progress_s (2400)", "may wait (3090)")),
     ],
 )
 def test_keys_that_do_not_go_together_are_named_with_both_values(
