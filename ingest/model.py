@@ -91,6 +91,7 @@ FORWARD = (
     State.INDEXING,
     State.VERIFYING,
 )
+IN_FLIGHT = tuple(state for state in FORWARD if state is not State.QUEUED)
 ENDS = tuple(state for state in State if state not in FORWARD)
 RANK = {state: rank for rank, state in enumerate(FORWARD)} | {state: len(FORWARD) for state in ENDS}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ingest.model import ENDS, FORWARD, State
+from ingest.model import ENDS, IN_FLIGHT, State
 from ingest.observe import duration
 from ingest.runs import config_fingerprint
 from ingest.state import FailureRow, Ledger, SegmentCount
@@ -18,7 +18,6 @@ from ingest.work import Run
 
 FAILURES_SHOWN = 1000  # in the JSON; the ledger has them all
 UNKNOWN_SHARE = 0.05  # above it the model does not know the document's language
-IN_FLIGHT = tuple(state for state in FORWARD if state is not State.QUEUED)
 STAGES = ("triage", "parse", "construct", "embed", "index", "verify")
 UNITS = {
     "triage": "documents",

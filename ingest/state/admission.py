@@ -11,9 +11,9 @@ from sqlalchemy import bindparam, insert, select, update
 
 from ingest.config import SourceConfig
 from ingest.errors import StoreError
-from ingest.model import FORWARD, Branch, ObjectVersion, State, key_hash
+from ingest.model import FORWARD, IN_FLIGHT, Branch, ObjectVersion, State, key_hash
 from ingest.state.fanin import reopen_segments
-from ingest.state.moves import GONE, IN_FLIGHT, Move, Tx, back_to_queue, move, slices, write_history
+from ingest.state.moves import GONE, Move, Tx, back_to_queue, move, slices, write_history
 from ingest.state.numbering import Known, Numbering, number
 from ingest.state.records import Admission
 from ingest.state.tables import documents, generations, jobs

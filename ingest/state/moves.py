@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ingest.model import ENDS, FORWARD, RANK, Document, Failure, State
+from ingest.model import ENDS, RANK, Document, Failure, State
 from ingest.state.tables import dead_letters, documents, history, jobs, metadata
 
 T = TypeVar("T")
 
 SERVING = (State.READY, State.PARTIAL)
 GONE = (State.SUPERSEDED, State.DELETED)
-IN_FLIGHT = tuple(state for state in FORWARD if state is not State.QUEUED)
 BOUND = 10_000  # SQLite takes 32,766 values in a statement
 
 

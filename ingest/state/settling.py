@@ -8,10 +8,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, bindparam, case, func, or_, select, update
 
-from ingest.model import ENDS, FORWARD, Branch, ChunkFailure, Document, Failure, State, key_hash
+from ingest.model import ENDS, FORWARD, IN_FLIGHT, Branch, ChunkFailure, Document, Failure, State, key_hash
 from ingest.state.moves import (
     GONE,
-    IN_FLIGHT,
     SERVING,
     Move,
     Tx,

@@ -10,11 +10,10 @@ from sqlalchemy import Connection, and_, case, func, or_, select, update
 
 from ingest.errors import StoreRefused
 from ingest.failure import failure
-from ingest.model import Branch, Document, State
+from ingest.model import IN_FLIGHT, Branch, Document, State
 from ingest.state.fanin import reopen_segments
 from ingest.state.moves import (
     GONE,
-    IN_FLIGHT,
     SERVING,
     Again,
     Move,

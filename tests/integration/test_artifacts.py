@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,25 +12,8 @@ from ingest.artifacts import Artifacts
 from ingest.config import ArtifactConfig
 from ingest.errors import SourceError, StoreRefused
 from ingest.model import ParsedSegment
-from ingest.source import s3
 from tests.strategies import PARSED_SEGMENTS
 from tests.unit.test_artifacts import SEGMENT
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def client(aws_url: str) -> Iterator[Any]:
-    opened = s3.connect()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def bucket(client: Any) -> str:
-    name = f"artifact-tests-{next(_numbers)}"
-    client.create_bucket(Bucket=name)
-    return name
 
 
 def opened(client: Any, bucket: str) -> Artifacts:

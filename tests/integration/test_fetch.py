@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +9,7 @@ import pytest
 
 from ingest.errors import SourceError
 from ingest.model import Document, document_id, version_of
-from ingest.source import s3
 from ingest.source.fetch import VersionCache
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def client(aws_url: str) -> Iterator[Any]:
-    opened = s3.connect()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def bucket(client: Any) -> str:
-    name = f"fetch-tests-{next(_numbers)}"
-    client.create_bucket(Bucket=name)
-    return name
 
 
 def versioning(client: Any, bucket: str, status: str) -> None:
