@@ -20,6 +20,8 @@ INSTALLED := $(VENV)/.installed-$(TORCH)
 
 # without cached bytecode every process of Ray compiles its libraries again
 unexport PYTHONDONTWRITEBYTECODE
+# read by the shell from the environment, so that quotes and blanks in them stay what they are
+export SOURCE QUERY
 
 .PHONY: help up down clean backfill test bench doctor check status
 
@@ -44,11 +46,11 @@ doctor: $(INSTALLED)
 
 backfill: up
 	@source .local/env && \
-	  $(PY) -m local.corpus $(if $(SOURCE),--source "$(SOURCE)",--corpus $(CORPUS)) && \
+	  $(PY) -m local.corpus $(if $(SOURCE),--source "$$SOURCE",--corpus $(CORPUS)) && \
 	  { $(PY) -m jobs submit -- backfill --config "$$INGEST_CONFIG" --report "$(CURDIR)/.local/report.json" || code=$$?; \
 	    case $${code:-0} in 0) ;; 3) echo "exit code 3: not every document is served; the report says which and why";; \
 	      *) exit $$code;; esac; } && \
-	  echo && $(PY) -m jobs search "$(QUERY)"
+	  echo && $(PY) -m jobs search "$$QUERY"
 
 test: $(INSTALLED)
 	@$(PY) -m pytest tests

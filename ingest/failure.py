@@ -38,7 +38,7 @@ REASONS: dict[str, Reason] = {
     "macro_only": Reason(Branch.POISON, "The workbook holds macros and no data."),
     "external_content_only": Reason(Branch.POISON, "The content lies in another file that is not here."),
     # human: not served until a person looks
-    "no_text": Reason(Branch.HUMAN, "No selectable text; probably a scan."),
+    "no_text": Reason(Branch.HUMAN, "No words were found: blank pages or drawings."),
     "no_ocr_engine": Reason(Branch.HUMAN, "No selectable text, and no OCR engine is installed."),
     "unmapped_glyphs": Reason(
         Branch.HUMAN, "The font does not say which letters it draws; the text would be nonsense."
@@ -123,8 +123,9 @@ def with_retries(
     backoff: Backoff,
     sleep: Callable[[float], None],
     clock: Callable[[], float] = time.monotonic,
+    passing: tuple[type[Exception], ...] = (StoreThrottled, StoreUnavailable),
 ) -> T:
-    """The result of ``call``, tried again on ``StoreThrottled`` and ``StoreUnavailable`` until the budget is spent.
+    """The result of ``call``, tried again on the ``passing`` errors until the budget is spent.
 
     The budget counts the calls' own time too: against a server that hangs, the pauses are the smaller part. What a
     ``Retry-After`` asks for is waited for up to ``cap_s``.
@@ -133,7 +134,7 @@ def with_retries(
     for pause in backoff.pauses():
         try:
             return call()
-        except (StoreThrottled, StoreUnavailable) as error:
+        except passing as error:
             wait = max(pause, min(backoff.cap_s, getattr(error, "retry_after_s", 0.0)))
             if clock() + wait > end:
                 raise

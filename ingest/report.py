@@ -88,7 +88,7 @@ def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float, 
         access_changed=int(stats.get("verify.access_changed", 0)),
         segments=_segments(ledger.segment_counts(run.generation)),
         pages=int(stats.get("parse.pages", 0)),
-        chunks=_chunks(ledger.expected_chunks(run.generation), stats),
+        chunks=_chunks(ledger.expected_chunks(run.generation, in_flight=True), stats),
         embed_calls={kind: int(stats.get(f"embed.calls_{kind}", 0)) for kind in ("full", "short", "failed")},
         bulk_items=_prefixed(stats, "index.items."),
         stages={stage: _stage(stage, stats, wall) for stage in STAGES},
@@ -241,8 +241,11 @@ def _lines(r: Report) -> Iterator[str]:
     yield f"  peaks       {', '.join(f'{name} {value:g}' for name, value in r.peaks.items())}"
     yield from _stage_lines(r)
     yield from _list(
-        "slowest, from admission to served, waiting included",
-        [f"{row['seconds']:7.1f} s  {row['key']}" for row in r.slowest],
+        "slowest to parse",
+        [
+            f"{row['seconds']:7.1f} s  {row['key']}, {row['pages']:,} pages, {row['chunks']:,} chunks"
+            for row in r.slowest
+        ],
     )
     yield from _list("failures", list(_failure_lines(r)))
     if r.skipped:

@@ -7,11 +7,12 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from ingest import observe
 from ingest.chunk import chunker_fingerprint
@@ -28,6 +29,8 @@ from ingest.parse import parser_fingerprint
 from ingest.state import Expected, Generation, Ledger
 from ingest.work import Run
 
+T = TypeVar("T")
+STARTING = Backoff(budget_s=60.0)  # a cluster that restarts, or answers 429 because others load it
 RESTORING = Backoff(budget_s=20.0)  # a stopped job gets 30 s for its last words
 COUNTED_AT_ONCE = 5000  # documents in one count query; the server takes 65,536 terms
 
@@ -62,7 +65,7 @@ def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger
     outcome = "failed"
     try:
         fingerprints = fingerprints_of(config)
-        generation = ensure_generation(config, ledger, fingerprints)
+        generation = patiently(lambda: ensure_generation(config, ledger, fingerprints))
         run = Run(run_id, config, generation.name, fingerprints)
         sink = open_sink(config.index, generation.name, Throttle(1), generation.uuid)
         ledger.release_dead(is_alive, generation.name)
@@ -142,13 +145,13 @@ def bulk_settings(config: Config, ledger: Ledger, index: str) -> Iterator[None]:
     """
     cluster = connect(config.index)
     saved = ledger.saved_settings(index)
-    if not saved and _is_read(cluster, config.index.alias, index):
+    if not saved and patiently(lambda: _is_read(cluster, config.index.alias, index)):
         yield
         return
     if not saved:
-        saved = generations.settings(cluster, index)
+        saved = patiently(lambda: generations.settings(cluster, index))
         ledger.save_settings(index, saved)  # before they change
-    generations.bulk_settings_on(cluster, index)
+    patiently(lambda: generations.bulk_settings_on(cluster, index))
     try:
         yield
     finally:
@@ -161,6 +164,11 @@ def _is_read(cluster: Cluster, alias: str, index: str) -> bool:
     if generations.serving(cluster, alias) != index:
         return False
     return bool(cluster.call("GET", f"/{index}/_count")["count"])
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """The answer to a call that a run begins with; each of them may be repeated."""
+    return with_retries(call, STARTING, time.sleep)
 
 
 def owner() -> str:

@@ -161,6 +161,7 @@ class Parse:
 
     def _parse(self, segment: Segment) -> Settlement:
         document, number = segment.document, segment.number
+        began = time.monotonic()
         try:
             artifact, parsed = self._stored(segment)
         except StoreRefused:
@@ -170,7 +171,8 @@ class Parse:
                 "parse.segment_failed", level=logging.WARNING, key=document.key, segment=number, error=str(error)
             )
             self._stats.add("parse.segments_failed")
-            return Settlement(document.document_id, number, failure=failure.classify(error))
+            lost = failure.classify(error)
+            return Settlement(document.document_id, number, failure=lost, seconds=time.monotonic() - began)
         self._stats.add("parse.segments")
         self._stats.add("parse.pages", len(parsed.pages))
         return Settlement(
@@ -181,6 +183,7 @@ class Parse:
             failed_pages=parsed.failed_pages,
             quality=min((page.quality for page in parsed.pages), default=0.0),
             repairs=parsed.repairs,
+            seconds=time.monotonic() - began,
         )
 
     def _stored(self, segment: Segment) -> tuple[str, ParsedSegment]:

@@ -7,6 +7,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from ingest import __version__
 from ingest.errors import ConfigError, IngestError, PreflightError, StoreError
 from ingest.observe import configure_logging
 
@@ -37,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns its exit code."""
     configure_logging()
     parser = argparse.ArgumentParser("ingest", description=__doc__, epilog=EPILOG, formatter_class=_Raw)
+    parser.add_argument("--version", action="version", version=f"ingest {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     chosen = next((word for word in (argv if argv is not None else sys.argv[1:]) if word in VERBS), None)
     for name, summary in VERBS.items():

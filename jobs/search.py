@@ -21,12 +21,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     options.add_config(parser)
     options.add_output(parser)
-    parser.add_argument("query", help="what to look for")
+    parser.add_argument("query", type=_words, help="what to look for")
     parser.add_argument(
         "--as", dest="principals", action="append", default=[], help="who asks; default source.principals"
     )
     parser.add_argument("-k", type=_hits, default=5, help="hits, 1 to 10000")
     parser.add_argument("--mode", choices=("dense", "lexical", "hybrid"), default="dense", help="how to rank")
+
+
+def _words(text: str) -> str:
+    """Anything but nothing: an empty query has a vector, and its hits mean nothing."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
 
 
 def _hits(text: str) -> int:

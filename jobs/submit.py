@@ -14,9 +14,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ingest.errors import PreflightError
+from ingest.failure import Backoff, with_retries
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails, JobSubmissionClient
@@ -25,8 +27,7 @@ T = TypeVar("T")
 STOP_WAIT_S = "30"  # what a stopped job gets to restore the index's settings; Ray's own default is 3 s
 END_POLL_S = 1.0
 REOPEN_POLLS = 10  # a tail that was cut comes back with the whole output: not every second
-# Polls waited before the server is asked again, a minute and a half in all: a head that restarts, a proxy that reloads.
-PAUSES = (1, 2, 4, 8, 15, 15, 15, 15, 15)
+PATIENCE = Backoff(base_s=4.0, cap_s=30.0, budget_s=90.0)  # for a head that restarts, a proxy that reloads
 PASSING = (OSError, RuntimeError)  # what the client raises for a lost connection (requests' errors too) and for a 5xx
 # Names of places, never a secret: a job's environment is shown on the dashboard. Credentials are the cluster's own.
 CARRIED = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "OPENSEARCH_URL", "INGEST_")
@@ -77,14 +78,19 @@ def _follow(client: JobSubmissionClient, job: str, address: str) -> int:
 
 
 def follow(
-    client: JobSubmissionClient, job: str, address: str, stop: threading.Event, poll_s: float = END_POLL_S
+    client: JobSubmissionClient,
+    job: str,
+    address: str,
+    stop: threading.Event,
+    poll_s: float = END_POLL_S,
+    patience: Backoff = PATIENCE,
 ) -> int:
-    """Shows the job's output till it ends and returns its exit code; 1 where the job server is lost."""
+    """Shows the job's output till it ends and returns its exit code; 5 where the job server is lost."""
     try:
-        info = asyncio.run(_watched(client, job, poll_s))
+        info = asyncio.run(_watched(client, job, poll_s, patience))
     except ServerLostError as error:
         _complain(f"{error}; job {job} may run on without being watched: {_by_hand(job, address)}")
-        return 1
+        return 5
     if info.driver_exit_code is None:
         _complain(f"job {job} is {info.status}: {info.message}")
         return 130 if stop.is_set() else 1
@@ -110,7 +116,7 @@ class _Output:
             self._shown += len(new)
 
 
-async def _watched(client: JobSubmissionClient, job: str, poll_s: float) -> JobDetails:
+async def _watched(client: JobSubmissionClient, job: str, poll_s: float, patience: Backoff) -> JobDetails:
     """The record of the job when it has ended, and all its output shown.
 
     The tail alone can't tell the end: it notices it up to four seconds late, and a proxy cuts it while the job runs.
@@ -118,7 +124,7 @@ async def _watched(client: JobSubmissionClient, job: str, poll_s: float) -> JobD
     output = _Output()
     tail, reopen_at = asyncio.create_task(_tail(client, job, output)), 0.0
     try:
-        while not (info := await _asked(client.get_job_info, job, poll_s)).status.is_terminal():
+        while not (info := await _asked(client.get_job_info, job, patience)).status.is_terminal():
             await asyncio.sleep(poll_s)
             if tail.done() and time.monotonic() >= reopen_at:
                 tail.exception()  # why it ended is nobody's business, but asyncio wants it looked at
@@ -129,7 +135,7 @@ async def _watched(client: JobSubmissionClient, job: str, poll_s: float) -> JobD
         tail.cancel()
         await asyncio.gather(tail, return_exceptions=True)
     try:
-        output.show(await _asked(client.get_job_logs, job, poll_s))
+        output.show(await _asked(client.get_job_logs, job, patience))
     except ServerLostError as error:
         _complain(f"{error}; the end of the output may be missing")
     return info
@@ -142,15 +148,10 @@ async def _tail(client: JobSubmissionClient, job: str, output: _Output) -> None:
         passed += len(lines)
 
 
-async def _asked(call: Callable[[str], T], job: str, poll_s: float) -> T:
+async def _asked(call: Callable[[str], T], job: str, patience: Backoff) -> T:
     """The job server's answer, asked again while it is away. Raises ServerLostError."""
-    for pause in PAUSES:
-        try:
-            return await asyncio.to_thread(call, job)
-        except PASSING:
-            await asyncio.sleep(pause * poll_s)
     try:
-        return await asyncio.to_thread(call, job)
+        return await asyncio.to_thread(with_retries, partial(call, job), patience, time.sleep, passing=PASSING)
     except PASSING as error:
         raise ServerLostError(f"the job server does not answer ({error})") from error
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -260,25 +261,33 @@ def matches(path: str, patterns: str) -> bool:
 
 
 def own_documents(folder: Path, say: Say) -> Iterator[Document]:
-    """A person's own folder, recursively and in order; hidden files and folders are left out."""
-    for path in own_files(folder):
+    """A person's own folder, recursively and in order; what is left out is told by name and reason."""
+    hidden = 0
+    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
         key = path.relative_to(folder).as_posix()
-        if not is_utf8(key):
-            say(f"  left out: {key!r} is not UTF-8, so it cannot be a key")
+        if path.is_dir():
+            continue
+        if any(part.startswith(".") for part in path.relative_to(folder).parts):
+            hidden += 1  # a .git has thousands
+            continue
+        if why := why_no_document(path, key):
+            say(f"  left out: {key!r} {why}")
             continue
         try:
             yield Document(key, path.read_bytes())
         except OSError as error:
-            say(f"  left out: {key}: {error.strerror}")
+            say(f"  left out: {key!r}: {error.strerror}")
+    if hidden:
+        say(f"  left out: {hidden:,} hidden files, whose name or folder begins with a dot")
 
 
-def own_files(folder: Path) -> list[Path]:
-    visible = (path for path in folder.rglob("*") if not hidden(path.relative_to(folder)) and path.is_file())
-    return sorted(visible, key=lambda path: path.relative_to(folder).as_posix())
-
-
-def hidden(relative: Path) -> bool:
-    return any(part.startswith(".") for part in relative.parts)
+def why_no_document(path: Path, key: str) -> str:
+    """Why a file of a person's folder can not be loaded; empty if it can."""
+    if not is_utf8(key):
+        return "is not UTF-8, so it cannot be a key"
+    if any(unicodedata.category(letter) == "Cc" for letter in key):
+        return "has a control character in its name, which an S3 listing cannot carry"
+    return "" if path.is_file() else "is no file, or a link that leads nowhere"
 
 
 def is_utf8(text: str) -> bool:

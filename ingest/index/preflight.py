@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from ingest.config import IndexConfig
-from ingest.errors import PreflightError, StoreError
+from ingest.errors import PreflightError, StoreError, StoreRefused
+from ingest.failure import Backoff, with_retries
 from ingest.index import generations
-from ingest.index.client import Cluster
+from ingest.index.client import Cluster, Reply, translate
 from ingest.index.mapping import VECTOR, index_body
 
 SERVERLESS_HOST = "aoss.amazonaws.com"
@@ -22,6 +23,8 @@ SERVERLESS = (
     "twice would be there twice: use an OpenSearch Service domain or a cluster of your own"
 )
 ENGINE_TIMEOUT_S = 30.0
+ASKING = Backoff(budget_s=20.0)  # each question; a cluster that others load answers 429 for a moment
+BUSY = (429, 502, 503, 504)
 FULL = 0.90  # the default high watermark; above it shards move away, at 95 % indices turn read-only
 _DISK = "cluster.routing.allocation.disk"
 
@@ -64,16 +67,24 @@ def _questions(cluster: Cluster, config: IndexConfig, dimension: int) -> Iterato
 
 def _guarded(name: str, ask: Callable[[], Answer]) -> Check:
     try:
-        is_ok, sentence = ask()
+        is_ok, sentence = with_retries(ask, ASKING, time.sleep)
     except StoreError as error:
         return Check(name, False, f"the question could not be answered: {error}")
     return Check(name, is_ok, sentence)
 
 
+def _sent(cluster: Cluster, method: str, path: str, body: Any = None, **params: Any) -> Reply:
+    """The reply, good or bad; a cluster that is only busy is raised as an error that the question is repeated for."""
+    reply = cluster.send(method, path, body, **params)
+    if reply.status in BUSY and not isinstance(busy := translate(reply), StoreRefused):
+        raise busy
+    return reply
+
+
 def _reachable(cluster: Cluster) -> Answer:
     if (urlsplit(cluster.url).hostname or "").endswith(SERVERLESS_HOST):
         return False, SERVERLESS
-    reply = cluster.send("GET", "/", request_timeout=10)
+    reply = _sent(cluster, "GET", "/", request_timeout=10)
     if reply.status == 404:  # Serverless behind a name of one's own does not answer on /
         return False, f"{cluster.url} answers 404 on /: {SERVERLESS}"
     if reply.status in (401, 403):
@@ -93,7 +104,7 @@ def _version(body: Mapping[str, Any]) -> Answer:
 
 
 def _knn(cluster: Cluster) -> Answer:
-    reply = cluster.send("GET", "/_plugins/_knn/stats/circuit_breaker_triggered")
+    reply = _sent(cluster, "GET", "/_plugins/_knn/stats/circuit_breaker_triggered")
     if not reply.is_ok:
         return False, f"the k-NN plugin does not answer ({reply}); install opensearch-knn on every node"
     if reply.body.get("circuit_breaker_triggered"):
@@ -103,8 +114,8 @@ def _knn(cluster: Cluster) -> Answer:
 
 def _disk(cluster: Cluster) -> Answer:
     path = f"*.{_DISK}.threshold_enabled"
-    settings = cluster.send("GET", "/_cluster/settings", include_defaults=True, filter_path=path)
-    stats = cluster.send("GET", "/_nodes/stats/fs", filter_path="nodes.*.name,nodes.*.fs.total")
+    settings = _sent(cluster, "GET", "/_cluster/settings", include_defaults=True, filter_path=path)
+    stats = _sent(cluster, "GET", "/_nodes/stats/fs", filter_path="nodes.*.name,nodes.*.fs.total")
     if not settings.is_ok or not stats.is_ok:
         return True, "the cluster does not show its disks to us"
     full = sorted(name for name, used in _used(stats.body) if used >= FULL)
@@ -172,7 +183,7 @@ def _engine(cluster: Cluster, config: IndexConfig, dimension: int) -> Answer:
     body["settings"]["index"] |= {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"}
     try:
         for method, path, content in _trial(name, body, dimension):
-            reply = cluster.send(method, path, content, request_timeout=ENGINE_TIMEOUT_S)
+            reply = _sent(cluster, method, path, content, request_timeout=ENGINE_TIMEOUT_S)
             if not reply.is_ok:
                 return False, f"engine {config.engine} fails at {method} {path}: {reply}; set index.engine to another"
         return _self_hit(config.engine, reply.body)

@@ -82,6 +82,7 @@ def _settlement(row: SegmentRow) -> Settlement:
         repairs=row.repairs,
         transient_retries=row.transient_retries,
         escalations=row.escalations,
+        seconds=row.seconds,
     )
 
 
@@ -102,6 +103,7 @@ def _segment(row: Any) -> SegmentRow:
         repairs=row.repairs,
         transient_retries=row.transient_retries,
         escalations=row.escalations,
+        seconds=row.seconds,
     )
 
 
@@ -176,6 +178,7 @@ def _frozen(one: Settlement, ordinal: int) -> dict[str, Any]:
         "escalations": one.escalations,
         "quality": one.quality,
         "repairs": one.repairs,
+        "seconds": one.seconds,
     }
 
 

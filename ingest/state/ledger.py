@@ -336,9 +336,9 @@ class Ledger:
         """Failed documents by branch."""
         return self._ask(generation, reports.failure_counts)
 
-    def expected_chunks(self, generation: str) -> int:
-        """Chunks that the index should hold."""
-        return self._ask(generation, reports.expected_chunks)
+    def expected_chunks(self, generation: str, *, in_flight: bool = False) -> int:
+        """Chunks that the index should hold; with ``in_flight`` also those of documents on their way."""
+        return self._ask(generation, reports.expected_chunks, in_flight)
 
     def expected_documents(self, generation: str, after: str = "", limit: int = 1000) -> list[Expected]:
         """The next ``limit`` documents that serve, ordered by id, behind ``after``."""
@@ -349,7 +349,7 @@ class Ledger:
         return self._ask(generation, reports.chunk_totals, run_id)
 
     def slowest(self, generation: str, run_id: str | None = None, limit: int = 10) -> list[Slow]:
-        """The documents that took longest from admission to verification."""
+        """The documents whose segments took longest to parse."""
         return self._ask(generation, reports.slowest, run_id, limit)
 
     def unknown_token_shares(

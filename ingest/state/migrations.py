@@ -12,7 +12,10 @@ from ingest.state import tables
 Step = Callable[[Connection], None]
 
 # Number -> what changes a database of the number before into this one. A new one also changes ``tables.py``.
-STEPS: Mapping[int, Step] = {1: tables.metadata.create_all}
+STEPS: Mapping[int, Step] = {
+    1: tables.metadata.create_all,
+    2: lambda connection: _add(connection, "segments", "seconds FLOAT DEFAULT 0 NOT NULL"),
+}
 
 _LOCK = 0x1ED6E5  # any number that only the ledger uses: two processes may migrate at the same time
 
@@ -37,6 +40,10 @@ def migrate(connection: Connection, now: float, steps: Mapping[int, Step] = STEP
     if missing:
         connection.execute(insert(tables.migrations), [{"number": n, "applied_at": now} for n in missing])
     return missing
+
+
+def _add(connection: Connection, table: str, column: str) -> None:
+    connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column}"))
 
 
 def _current(connection: Connection) -> int:

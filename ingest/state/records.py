@@ -74,6 +74,7 @@ class SegmentRow:
     repairs: int
     transient_retries: int = 0
     escalations: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Settlement:
     repairs: int = 0
     transient_retries: int = 0
     escalations: int = 0
+    seconds: float = 0.0  # that the engine took, the fetch included
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +244,13 @@ class ChunkTotals:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A document and the seconds from its admission to its end."""
+    """A document and the seconds that parsing its segments took, summed up."""
 
     document_id: str
     key: str
     seconds: float
+    pages: int
+    chunks: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, case, func, select
 
-from ingest.model import Branch, Failure, State
+from ingest.model import IN_FLIGHT, Branch, Failure, State
 from ingest.state.moves import GONE, SERVING, Tx
 from ingest.state.records import (
     Change,
@@ -118,10 +118,14 @@ def _failed_chunks(tx: Tx, run_id: str | None, limit: int) -> Iterator[FailureRo
 # ---------------------------------------------------------------- what should be there
 
 
-def expected_chunks(tx: Tx) -> int:
-    """Chunks that the index should hold: of every document that serves, all but the dead letters."""
+def expected_chunks(tx: Tx, in_flight: bool) -> int:
+    """Chunks that the index should hold: of every document that serves, all but the dead letters.
+
+    With ``in_flight`` also those that documents on their way were cut into.
+    """
+    states = (*SERVING, *IN_FLIGHT) if in_flight else SERVING
     there = func.coalesce(func.sum(jobs.c.chunk_count - jobs.c.failed_chunks), 0)
-    return int(tx.connection.execute(select(there).where(*_jobs(tx, None), jobs.c.state.in_(SERVING))).scalar_one())
+    return int(tx.connection.execute(select(there).where(*_jobs(tx, None), jobs.c.state.in_(states))).scalar_one())
 
 
 def expected_documents(tx: Tx, after: str, limit: int) -> list[Expected]:
@@ -148,11 +152,18 @@ def chunk_totals(tx: Tx, run_id: str | None) -> ChunkTotals:
 
 
 def slowest(tx: Tx, run_id: str | None, limit: int) -> list[Slow]:
-    """The documents that serve and took longest from admission to verification."""
-    seconds = (jobs.c.ended_at - jobs.c.admitted_at).label("seconds")
-    query = select(jobs.c.document_id, seconds).where(jobs.c.state.in_(SERVING), jobs.c.admitted_at.is_not(None))
+    """The documents whose segments took longest to parse, failed and timed-out ones included."""
+    seconds = func.sum(segments.c.seconds).label("seconds")
+    pages = func.sum(segments.c.page_to - segments.c.page_from + 1).label("pages")
+    chunks = func.coalesce(jobs.c.chunk_count, 0).label("chunks")
+    query = (
+        select(jobs.c.document_id, seconds, pages, chunks)
+        .join(segments, segments.c.document_id == jobs.c.document_id)
+        .where(segments.c.parser == parser_of(tx), segments.c.seconds > 0)
+        .group_by(jobs.c.document_id, jobs.c.chunk_count, documents.c.key, documents.c.version)
+    )
     rows = tx.connection.execute(_with_key(query, tx, run_id, limit).order_by(seconds.desc(), documents.c.key))
-    return [Slow(row.document_id, row.key, row.seconds) for row in rows]
+    return [Slow(row.document_id, row.key, round(row.seconds, 3), int(row.pages), row.chunks) for row in rows]
 
 
 def unknown_token_shares(tx: Tx, run_id: str | None, above: float) -> list[UnknownShare]:

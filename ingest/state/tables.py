@@ -116,6 +116,7 @@ segments = Table(
     Column("escalations", Integer, nullable=False, default=0),
     Column("quality", Float),
     Column("repairs", Integer, nullable=False, default=0),
+    Column("seconds", Float, nullable=False, server_default=text("0")),  # that the engine took
     Column("settled_at", Float),
     Index("segments_ordinal", "document_id", "parser", "ordinal", unique=True),
 )

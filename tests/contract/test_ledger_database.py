@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 
 from ingest.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable
 from ingest.failure import Backoff
-from ingest.state import Ledger, Settlement, connect, migrations
+from ingest.state import Ledger, Settlement, connect, migrations, tables
 from tests.ledger_steps import GEN, PARSER, admitted, plan_of, version
 
 
@@ -44,6 +44,21 @@ def test_older_schema_is_brought_up_step_by_step(ledger_url: str) -> None:
     assert connect.transact(engine, lambda c: migrations.migrate(c, 0.0, steps)) == []
     with pytest.raises(StoreError, match="use a newer program"):
         connect.transact(engine, lambda c: migrations.migrate(c, 0.0))
+    engine.dispose()
+
+
+def test_schema_of_the_first_version_becomes_the_newest(ledger_url: str) -> None:
+    engine = connect.open_engine(ledger_url)
+
+    def forget(connection: Connection) -> None:
+        connection.execute(text("ALTER TABLE segments DROP COLUMN seconds"))
+        connection.execute(text("DELETE FROM migrations WHERE number > 1"))
+
+    connect.transact(engine, forget)
+    assert connect.transact(engine, lambda c: migrations.migrate(c, 0.0)) == sorted(migrations.STEPS)[1:]
+    for name, table in tables.metadata.tables.items():
+        columns = {column["name"]: column["nullable"] for column in inspect(engine).get_columns(name)}
+        assert columns == {column.name: column.nullable for column in table.columns}, name
     engine.dispose()
 
 

@@ -13,6 +13,7 @@ from ingest import preflight
 from ingest.config import Config, parse
 from ingest.errors import PreflightError
 from local.moto import ARTIFACTS, DOCUMENTS
+from tests.proxy import faulty, first_of_each
 
 _numbers = itertools.count()
 
@@ -76,3 +77,9 @@ def test_a_password_of_the_ledger_is_not_shown(sections: dict[str, dict[str, Any
     told = failed(configured(sections, "ledger.url", url))
     assert list(told) == ["ledger"]
     assert "secret" not in told["ledger"]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_cluster_that_is_busy_for_a_moment_is_asked_again(sections: dict[str, dict[str, Any]], status: int) -> None:
+    with faulty(sections["index"]["url"], first_of_each(status)) as url:
+        assert failed(configured(sections, "index.url", url)) == {}

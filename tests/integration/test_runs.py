@@ -14,6 +14,7 @@ from ingest.index import generations
 from ingest.index.client import Cluster, connect
 from ingest.runs import bulk_settings, ensure_generation, fingerprints_of, opened
 from ingest.state import Ledger
+from tests.proxy import faulty, first_of_each
 
 _numbers = itertools.count()
 
@@ -147,3 +148,14 @@ def test_an_index_that_somebody_else_made_under_the_name_is_not_taken(
     cluster.call("PUT", f"/{index}")
     with pytest.raises(StoreRefused, match="made anew"):
         generation(config, ledger)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_run_begins_on_a_cluster_that_is_busy_for_a_moment(config: Config, cluster: Cluster, status: int) -> None:
+    with faulty(config.index.url, first_of_each(status)) as url:
+        behind = config.model_copy(update={"index": config.index.model_copy(update={"url": url})})
+        with opened(behind, "backfill", "run-1") as (run, _, sink):
+            assert generations.serving(cluster, config.index.alias) == run.generation
+            assert generations.settings(cluster, run.generation) == dict(generations.LOAD_SETTINGS)
+            assert sink.total() == 0
+        assert generations.settings(cluster, run.generation) == ASKED

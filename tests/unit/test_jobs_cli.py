@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ingest import __version__
 from ingest.config import keys
 from ingest.errors import (
     ConfigError,
@@ -63,6 +64,11 @@ def test_help_names_every_verb_and_exit_code() -> None:
     assert "examples:" in told.stdout
 
 
+def test_the_version_is_told() -> None:
+    told = jobs("--version")
+    assert (told.returncode, told.stdout) == (0, f"ingest {__version__}\n")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself_with_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -86,7 +92,7 @@ def test_every_option_of_every_verb_has_a_help_text() -> None:
 
 
 def test_no_verb_and_an_unknown_verb_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in ([], ["backfil"], ["backfill", "--no-such-option"]):
+    for argv in ([], ["backfil"], ["backfill", "--no-such-option"], ["search", " "], ["search", "-k", "0", "x"]):
         with pytest.raises(SystemExit) as ended:
             main(argv)
         assert ended.value.code == 2

@@ -18,7 +18,7 @@ from ingest.model import ChunkFailure, State
 from ingest.report import FAILURES_SHOWN, Report, build, exit_code, outcome, text, why_not_promoted
 from ingest.state import ConstructRecord, Ledger, Settlement, Verified
 from ingest.work import Run
-from tests.ledger_steps import FINGERPRINTS, GEN, PARSER, admitted, plan_of, ready, version
+from tests.ledger_steps import FINGERPRINTS, GEN, PARSER, admitted, constructed, plan_of, ready, version
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
 RUN = "backfill-20261130-120000-4f2a"
@@ -103,8 +103,8 @@ def mixed(ledger: Ledger) -> None:
     ledger.plan(GEN, PARSER, [plan_of(half.document_id, 2)])
     page = ((4, failure("pages_missing")),)
     settlements = [
-        Settlement(half.document_id, 0, engine="pymupdf", artifact="a/0", failed_pages=page),
-        Settlement(half.document_id, 1, failure=failure("timeout", "60 s")),
+        Settlement(half.document_id, 0, engine="pymupdf", artifact="a/0", failed_pages=page, seconds=1.25),
+        Settlement(half.document_id, 1, failure=failure("timeout", "60 s"), seconds=60.0),
     ]
     ledger.settle(GEN, PARSER, settlements)
     ledger.record_chunks(GEN, ConstructRecord(half.document_id, 5, tokens=100, unknown_tokens=40))
@@ -168,6 +168,21 @@ def test_expected_chunks_leave_out_the_buried_ones(report: Report) -> None:
     assert report.chunks["expected"] == 3 + 4
     assert report.chunks["written"] == 7
     assert report.chunks["embedded"] == 8
+
+
+def test_chunks_on_their_way_are_expected_too(config: Config, ledger: Ledger) -> None:
+    """An interrupted run has written some of them: without them it would show more written than expected."""
+    (document, _) = admitted(ledger, version("a.pdf", 1), version("b.pdf", 1), run_id=RUN)
+    constructed(ledger, document.document_id, 40)
+    assert built(config, ledger).chunks["expected"] == 40
+    assert ledger.expected_chunks(GEN) == 0
+
+
+def test_the_slowest_documents_are_those_whose_pages_took_longest(report: Report) -> None:
+    assert [(row["key"], row["seconds"], row["pages"], row["chunks"]) for row in report.slowest] == [
+        ("half.pdf", 61.25, 40, 5)
+    ]
+    assert "     61.2 s  half.pdf, 40 pages, 5 chunks" in text(report)
 
 
 def test_every_failed_unit_is_listed_with_its_place_and_reason(report: Report) -> None:

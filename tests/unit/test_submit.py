@@ -12,7 +12,8 @@ import pytest
 import requests
 from ray.job_submission import JobStatus
 
-from jobs.submit import PAUSES, ask_to_stop, follow
+from ingest.failure import Backoff
+from jobs.submit import ask_to_stop, follow
 
 LINES = [f"line {number} äß\n" for number in range(60)]
 TEXT = "".join(LINES)
@@ -76,8 +77,12 @@ class FakeJobServer:
             raise self.cut_with
 
 
-def followed(server: FakeJobServer, stop: threading.Event | None = None, poll_s: float = 0.001) -> int:
-    return follow(cast("Any", server), "job-1", "http://head:8265", stop or threading.Event(), poll_s)
+def followed(
+    server: FakeJobServer,
+    stop: threading.Event | None = None,
+    patience: Backoff = Backoff(base_s=0.001, budget_s=30.0),  # noqa: B008 - frozen
+) -> int:
+    return follow(cast("Any", server), "job-1", "http://head:8265", stop or threading.Event(), 0.001, patience)
 
 
 def test_output_and_exit_code_of_a_job_come_through(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,10 +130,10 @@ def test_a_server_that_is_away_for_a_moment_is_asked_again(
     assert capsys.readouterr() == (TEXT, "")
 
 
-def test_a_server_that_stays_away_ends_with_1_and_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_stays_away_ends_with_5_and_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     server = FakeJobServer(outages=[ConnectionError("refused")] * 1000)
-    assert followed(server, poll_s=0.0001) == 1
-    assert server.asked == len(PAUSES) + 1
+    assert followed(server, patience=Backoff(base_s=0.01, budget_s=0.1)) == 5
+    assert server.asked > 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("ingest: the job server does not answer (refused)")
     assert "ray job logs job-1 --address http://head:8265" in line
