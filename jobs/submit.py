@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,12 +26,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 STOP_WAIT_S = "30"  # what a stopped job gets to restore the index's settings; Ray's own default is 3 s
-END_POLL_S = 1.0
-REOPEN_POLLS = 10  # a tail that was cut comes back with the whole output: not every second
 PATIENCE = Backoff(base_s=4.0, cap_s=30.0, budget_s=90.0)  # for a head that restarts, a proxy that reloads
+REOPEN_POLLS = 10  # a tail that was cut comes back with the whole output: not every second
 PASSING = (OSError, RuntimeError)  # what the client raises for a lost connection (requests' errors too) and for a 5xx
 # Names of places, never a secret: a job's environment is shown on the dashboard. Credentials are the cluster's own.
 CARRIED = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "OPENSEARCH_URL", "INGEST_")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds between two questions for the job's state, and how long the server may be away."""
+
+    poll_s: float = 1.0
+    patience: Backoff = PATIENCE
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,17 +85,10 @@ def _follow(client: JobSubmissionClient, job: str, address: str) -> int:
     return follow(client, job, address, stop)
 
 
-def follow(
-    client: JobSubmissionClient,
-    job: str,
-    address: str,
-    stop: threading.Event,
-    poll_s: float = END_POLL_S,
-    patience: Backoff = PATIENCE,
-) -> int:
+def follow(client: JobSubmissionClient, job: str, address: str, stop: threading.Event, pace: Pace | None = None) -> int:
     """Shows the job's output till it ends and returns its exit code; 5 where the job server is lost."""
     try:
-        info = asyncio.run(_watched(client, job, poll_s, patience))
+        info = asyncio.run(_watched(client, job, pace or Pace()))
     except ServerLostError as error:
         _complain(f"{error}; job {job} may run on without being watched: {_by_hand(job, address)}")
         return 5
@@ -116,7 +117,7 @@ class _Output:
             self._shown += len(new)
 
 
-async def _watched(client: JobSubmissionClient, job: str, poll_s: float, patience: Backoff) -> JobDetails:
+async def _watched(client: JobSubmissionClient, job: str, pace: Pace) -> JobDetails:
     """The record of the job when it has ended, and all its output shown.
 
     The tail alone can't tell the end: it notices it up to four seconds late, and a proxy cuts it while the job runs.
@@ -124,18 +125,18 @@ async def _watched(client: JobSubmissionClient, job: str, poll_s: float, patienc
     output = _Output()
     tail, reopen_at = asyncio.create_task(_tail(client, job, output)), 0.0
     try:
-        while not (info := await _asked(client.get_job_info, job, patience)).status.is_terminal():
-            await asyncio.sleep(poll_s)
+        while not (info := await _asked(client.get_job_info, job, pace.patience)).status.is_terminal():
+            await asyncio.sleep(pace.poll_s)
             if tail.done() and time.monotonic() >= reopen_at:
                 tail.exception()  # why it ended is nobody's business, but asyncio wants it looked at
                 output.show(await _logs_or_nothing(client, job))  # all there is where no tail comes through
                 tail = asyncio.create_task(_tail(client, job, output))
-                reopen_at = time.monotonic() + REOPEN_POLLS * poll_s
+                reopen_at = time.monotonic() + REOPEN_POLLS * pace.poll_s
     finally:
         tail.cancel()
         await asyncio.gather(tail, return_exceptions=True)
     try:
-        output.show(await _asked(client.get_job_logs, job, patience))
+        output.show(await _asked(client.get_job_logs, job, pace.patience))
     except ServerLostError as error:
         _complain(f"{error}; the end of the output may be missing")
     return info

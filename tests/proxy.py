@@ -68,7 +68,7 @@ def _handler(upstream: str, fault: Fault) -> type[BaseHTTPRequestHandler]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _answer
+        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _answer  # noqa: N815 - http.server's names
 
         def log_message(self, *_: object) -> None:
             pass

@@ -13,7 +13,7 @@ import requests
 from ray.job_submission import JobStatus
 
 from ingest.failure import Backoff
-from jobs.submit import ask_to_stop, follow
+from jobs.submit import Pace, ask_to_stop, follow
 
 LINES = [f"line {number} äß\n" for number in range(60)]
 TEXT = "".join(LINES)
@@ -78,11 +78,10 @@ class FakeJobServer:
 
 
 def followed(
-    server: FakeJobServer,
-    stop: threading.Event | None = None,
-    patience: Backoff = Backoff(base_s=0.001, budget_s=30.0),  # noqa: B008 - frozen
+    server: FakeJobServer, stop: threading.Event | None = None, patience_s: float = 30.0, pause_s: float = 0.001
 ) -> int:
-    return follow(cast("Any", server), "job-1", "http://head:8265", stop or threading.Event(), 0.001, patience)
+    pace = Pace(0.001, Backoff(base_s=pause_s, budget_s=patience_s))
+    return follow(cast("Any", server), "job-1", "http://head:8265", stop or threading.Event(), pace)
 
 
 def test_output_and_exit_code_of_a_job_come_through(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +131,7 @@ def test_a_server_that_is_away_for_a_moment_is_asked_again(
 
 def test_a_server_that_stays_away_ends_with_5_and_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     server = FakeJobServer(outages=[ConnectionError("refused")] * 1000)
-    assert followed(server, patience=Backoff(base_s=0.01, budget_s=0.1)) == 5
+    assert followed(server, patience_s=0.1, pause_s=0.01) == 5
     assert server.asked > 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("ingest: the job server does not answer (refused)")
