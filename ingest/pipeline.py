@@ -29,7 +29,7 @@ from ingest.errors import PreflightError, StoreUnavailable
 from ingest.failure import Backoff
 from ingest.index.sink import Sink
 from ingest.index.throttle import Gate, Signal, Throttle, ThrottleReport
-from ingest.model import Document, Receipt, State
+from ingest.model import Document, Receipt
 from ingest.observe import Stats
 from ingest.progress import Ticker
 from ingest.source import s3
@@ -59,7 +59,7 @@ def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker, skipped: Coun
         retried = ledger.requeue(run.generation, taken, run.config.run.max_attempts, run_id=run.run_id)
         if retried:
             time.sleep(next(RETRY_PAUSE.pauses(), 0.0))
-    verifier.delete_all(ledger.broken(run.generation), State.FAILED)
+    verifier.delete_broken()
     verifier.write_access()  # of those that were in flight when it changed
 
 

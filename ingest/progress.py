@@ -15,6 +15,7 @@ from ingest.verify import Verifier
 from ingest.work import Run
 
 LAST_TICK_S = 5.0  # what a tick gets to end when the run breaks off
+LINE_PAUSES = 20  # times what a line cost: counting 10^7 documents takes seconds, and must not be all that is done
 
 
 class Ticker:
@@ -30,6 +31,7 @@ class Ticker:
         self._stopped: IngestError | None = None
         self._started = started  # of the job, by ``time.monotonic``
         self._first_chunk = 0.0
+        self._next_line = 0.0
 
     def received(self, receipts: Sequence[Receipt]) -> None:
         """Notes which documents to verify next. Raises StoreRefused once a stage has stopped the run."""
@@ -78,7 +80,10 @@ class Ticker:
             verifier.window(touched)
             self._ledger.add_stats(self._run.run_id, self.stats.drain())
         self._ask_whether_to_stop()
-        self._say(self.line())
+        if (began := time.monotonic()) >= self._next_line:
+            self._say(self.line())
+            ended = time.monotonic()
+            self._next_line = ended + LINE_PAUSES * (ended - began)
 
     def _ask_whether_to_stop(self) -> None:
         if reason := self._ledger.stop_reason(self._run.run_id):

@@ -6,7 +6,7 @@ the chunks of an older version go.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ingest import observe
 from ingest.errors import StoreUnavailable
@@ -69,9 +69,17 @@ class Verifier:
 
     def finish_deletes(self) -> None:
         """Deletes what S3 has deleted, and the older versions that a killed run had no time to delete."""
-        self.delete_all(self._ledger.to_delete(self._run.generation), State.DELETED)
+        self._delete_pages(self._ledger.to_delete, State.DELETED)
         if not self._run.config.source.all_versions:
-            self.delete_all(self._ledger.older(self._run.generation), State.SUPERSEDED)
+            self._delete_pages(self._ledger.older, State.SUPERSEDED)
+
+    def delete_broken(self) -> None:
+        """Deletes what is left of documents that failed after some of their chunks were written."""
+        self._delete_pages(self._ledger.broken, State.FAILED)
+
+    def _delete_pages(self, page: Callable[..., list[Document]], state: State) -> None:
+        while documents := page(self._run.generation, limit=DELETED_AT_ONCE):
+            self.delete_all(documents, state)
 
     def write_access(self) -> None:
         """Writes tenant and principals where they alone changed: nothing is embedded for that."""

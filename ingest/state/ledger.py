@@ -242,17 +242,17 @@ class Ledger:
         """The ends that the counts prove, by document; the others stay where they are."""
         return self._do(generation, settling.verified, counts)
 
-    def older(self, generation: str, document_ids: Iterable[str] | None = None) -> list[Document]:
-        """Earlier versions that may hold chunks, of those of these documents (or of all) that serve now."""
-        return self._ask(generation, settling.older, None if document_ids is None else list(document_ids))
+    def older(self, generation: str, document_ids: Iterable[str] | None = None, *, limit: int = 500) -> list[Document]:
+        """Earlier versions that may hold chunks, of those of these documents (or ``limit`` of all) that serve now."""
+        return self._ask(generation, settling.older, None if document_ids is None else list(document_ids), limit)
 
-    def to_delete(self, generation: str) -> list[Document]:
-        """Documents that may hold chunks although their key's newest revision is a delete marker."""
-        return self._ask(generation, settling.to_delete)
+    def to_delete(self, generation: str, limit: int = 500) -> list[Document]:
+        """The next documents that may hold chunks although their key's newest revision is a delete marker."""
+        return self._ask(generation, settling.to_delete, limit)
 
-    def broken(self, generation: str) -> list[Document]:
-        """Documents that may hold chunks although they failed; to be deleted, then retired as ``failed``."""
-        return self._ask(generation, settling.broken)
+    def broken(self, generation: str, limit: int = 500) -> list[Document]:
+        """The next documents that may hold chunks although they failed; to be deleted, then retired as ``failed``."""
+        return self._ask(generation, settling.broken, limit)
 
     def retire(self, generation: str, document_ids: Collection[str], state: State) -> list[str]:
         """Writes down that the chunks of these documents are deleted; ids of those that came to ``state`` now."""

@@ -219,8 +219,8 @@ def superseded(tx: Tx, ids: Iterable[str], all_versions: bool) -> set[str]:
     return found
 
 
-def older(tx: Tx, ids: Iterable[str] | None) -> list[Document]:
-    """Earlier versions (of these documents' keys, or of all) that may hold chunks, idle, where the new one serves."""
+def older(tx: Tx, ids: Iterable[str] | None, limit: int | None) -> list[Document]:
+    """Earlier versions that may hold chunks, idle, where the new one serves: of these keys, or ``limit`` of all."""
     new, old_document = jobs.alias("new"), documents.alias("old_document")
     found: list[str] = []
     for part in [None] if ids is None else slices(ids):
@@ -233,26 +233,29 @@ def older(tx: Tx, ids: Iterable[str] | None) -> list[Document]:
             .join(documents, documents.c.document_id == new.c.document_id)
             .where(jobs.c.generation == tx.generation, jobs.c.in_index, jobs.c.state.not_in(IN_FLIGHT), *serves)
             .where(old_document.c.revision < documents.c.revision)
+            .limit(limit if part is None else None)
         )
         found += tx.connection.execute(query).scalars()
     return read_documents(tx, found)
 
 
-def to_delete(tx: Tx) -> list[Document]:
-    """Documents that may hold chunks and that no run works on, whose key's newest revision is a delete marker."""
+def to_delete(tx: Tx, limit: int) -> list[Document]:
+    """The next that may hold chunks and that no run works on, whose key's newest revision is a delete marker."""
     query = (
         select(jobs.c.document_id)
         .join(documents, documents.c.key_hash == jobs.c.key_hash)
         .where(jobs.c.generation == tx.generation, jobs.c.in_index, jobs.c.state.not_in(IN_FLIGHT))
         .where(documents.c.is_newest, documents.c.is_delete_marker)
+        .limit(limit)
     )
     return read_documents(tx, tx.connection.execute(query).scalars().all())
 
 
-def broken(tx: Tx) -> list[Document]:
-    """Documents that may hold chunks although they failed, so that nothing of them is served."""
+def broken(tx: Tx, limit: int) -> list[Document]:
+    """The next that may hold chunks although they failed, so that nothing of them is served."""
     query = select(jobs.c.document_id).where(jobs.c.generation == tx.generation, jobs.c.in_index)
-    return read_documents(tx, tx.connection.execute(query.where(jobs.c.state.in_(BROKEN))).scalars().all())
+    found = tx.connection.execute(query.where(jobs.c.state.in_(BROKEN)).limit(limit)).scalars().all()
+    return read_documents(tx, found)
 
 
 def retire(tx: Tx, ids: Collection[str], state: State) -> list[str]:

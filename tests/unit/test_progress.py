@@ -90,6 +90,24 @@ def test_an_index_that_is_away_for_a_moment_stops_nothing(config: Config, ledger
     assert verifier.asked
 
 
+def test_a_line_that_takes_long_to_count_comes_less_often(config: Config, ledger: Ledger) -> None:
+    class SlowLine(Ticker):
+        def line(self) -> str:
+            time.sleep(0.2)
+            return "a line"
+
+    verifier, lines = FakeVerifier(), list[str]()
+    one = SlowLine(Run("r", config, "g", PRINTS), ledger, lines.append, time.monotonic())
+    with one.watching(cast(Verifier, verifier)):
+        for number in range(5):
+            one.received([Receipt(str(number), written=1)])
+            deadline = time.monotonic() + 5
+            while len(verifier.asked) <= number and time.monotonic() < deadline:
+                time.sleep(0.01)
+    assert len(verifier.asked) == 5
+    assert lines == ["a line"]
+
+
 def test_an_interrupted_run_does_not_wait_for_a_tick_that_waits(config: Config, ledger: Ledger) -> None:
     class HangingVerifier(FakeVerifier):
         def window(self, document_ids: Collection[str]) -> int:

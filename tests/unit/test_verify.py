@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -272,6 +273,22 @@ def test_a_deleted_keys_chunks_go(ledger: Ledger, sink: MemorySink) -> None:
     assert holds(sink, document) == 0
     assert state_of(ledger, document.document_id) is State.DELETED
     assert ledger.to_delete(GEN) == []
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5, 500])
+def test_deletes_are_taken_page_by_page_till_none_is_left(ledger: Ledger, sink: MemorySink, at_once: int) -> None:
+    documents = admitted(ledger, *(version(f"{n}.pdf", 1) for n in range(5)))
+    for document in documents:
+        constructed(ledger, document.document_id, 2)
+        write(sink, document, range(2))
+    look = verifier(ledger, sink)
+    look.window()
+    ledger.admit(GEN, [marker(f"{n}.pdf", 2) for n in range(5)], LATEST)
+    assert len(ledger.to_delete(GEN, limit=at_once)) == min(5, at_once)
+    with patch("ingest.verify.DELETED_AT_ONCE", at_once):
+        look.finish_deletes()
+    assert [holds(sink, document) for document in documents] == [0] * 5
+    assert ledger.counts(GEN) == {State.DELETED: 5}
 
 
 def test_with_all_versions_the_old_one_stays(ledger: Ledger, sink: MemorySink) -> None:
