@@ -2,7 +2,7 @@
 #   make up          OpenSearch, S3/SQS/DynamoDB (moto) and Ray on loopback; kept if already up
 #   make backfill    up, then index a set of sample documents (SOURCE=folder for your own, CORPUS=slice|full)
 #   make down        end the stack        make clean   also remove its data (downloads stay)
-#   make doctor      what this machine lacks            make check test bench
+#   make doctor      what this machine lacks            make check test    make bench (BENCH=large: 20,000 chunks)
 # TORCH=cpu installs PyTorch without the CUDA libraries. OPENSEARCH_URL=… uses a node of your own; LEDGER=postgres, OPENSEARCH=3.
 
 SHELL := /bin/bash

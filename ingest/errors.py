@@ -3,7 +3,7 @@
 ::
 
     IngestError
-    ├── ConfigError            the YAML is wrong; exit 2, nothing was read or written
+    ├── ConfigError            wrong, or more than model or cluster have; exit 2, no document was touched
     ├── PreflightError         a service is missing or not as configured; nothing was written
     ├── UnitError              one document, segment or chunk; ``reason`` is a slug of failure.REASONS
     │   ├── SourceError        its bytes can't be had
@@ -77,3 +77,12 @@ class StoreUnavailable(StoreError):
 
 class StoreRefused(StoreError):
     """The service will not take it, whatever the document: the run stops and no document is blamed."""
+
+
+def exit_code_of(error: BaseException) -> int:
+    """What a verb ends with that did not come to its end: 2 configuration, 5 a service, 130 interrupted, else 1."""
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    if isinstance(error, ConfigError):
+        return 2
+    return 5 if isinstance(error, (PreflightError, StoreError)) else 1

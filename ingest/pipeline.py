@@ -25,7 +25,7 @@ from ray.exceptions import RayError
 
 from ingest import rows
 from ingest.config import Config
-from ingest.errors import PreflightError, StoreUnavailable
+from ingest.errors import ConfigError, PreflightError, StoreUnavailable
 from ingest.failure import Backoff
 from ingest.index.sink import Sink
 from ingest.index.throttle import Gate, Signal, Throttle, ThrottleReport
@@ -167,6 +167,13 @@ class Watch(ExecutionCallback):
 
     def after_execution_succeeds(self, executor: Any) -> None:
         """Called at the end, before the operators go."""
+        self._count(executor)
+
+    def after_execution_fails(self, executor: Any, error: Exception) -> None:
+        """Called at the end of one that broke off."""
+        self._count(executor)
+
+    def _count(self, executor: Any) -> None:
         for operator in executor._topology:
             name = operator.name.removeprefix("MapBatches(").split("[")[0].rstrip(")")
             self.stats.add(f"blocks.{name.lower()}", operator.metrics.num_tasks_finished)
@@ -185,7 +192,10 @@ def start_ray(config: Config) -> None:
     """Joins the cluster of the Ray job this runs in, else starts one; raises ConfigError where the pools don't fit."""
     _join_or_start()
     resources: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    if config.run.nodes == 1:  # a larger cluster may still grow into what the pools ask for
+    nodes = sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
+    if nodes > 1 and config.ledger.url.startswith("sqlite"):
+        raise ConfigError(f"ledger.url: SQLite works on one node and this cluster has {nodes}; use PostgreSQL")
+    if nodes >= config.run.nodes:  # a smaller cluster may still grow into what the pools ask for
         config.check_cluster(resources.get("CPU", 0), resources.get("GPU", 0))
 
 

@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from ingest.chunk import Tokenizer, check_budget
 from ingest.config import Config
 from ingest.embed import describe_embedder, open_embedder, resolve_model
-from ingest.errors import ConfigError, IngestError, PreflightError
+from ingest.errors import ConfigError, IngestError, PreflightError, StoreError
 from ingest.index import preflight as index_checks
 from ingest.index.client import connect
 from ingest.source import s3
@@ -86,8 +86,12 @@ def _artifacts(config: Config) -> str:
 
 def _ledger(config: Config) -> str:
     ledger = Ledger(config.ledger.url)
-    ledger.migrate()
-    ledger.close()
+    try:
+        ledger.migrate()
+    except StoreError as error:
+        raise PreflightError(f"{error}; start the database, or correct ledger.url and its rights") from error
+    finally:
+        ledger.close()
     return config.ledger.url.split("@")[-1]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ingest.config import Config
 from ingest.model import ENDS, IN_FLIGHT, State
 from ingest.observe import duration
 from ingest.runs import config_fingerprint
@@ -48,6 +49,8 @@ class Report:
     chunks: dict[str, int]
     embed_calls: dict[str, int]
     bulk_items: dict[str, int]
+    bulk_retries: dict[str, int]
+    repairs: int
     stages: dict[str, dict[str, float]]
     throttle: dict[str, int]
     peaks: dict[str, float]
@@ -91,19 +94,11 @@ def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float, 
         chunks=_chunks(ledger.expected_chunks(run.generation, in_flight=True), stats),
         embed_calls={kind: int(stats.get(f"embed.calls_{kind}", 0)) for kind in ("full", "short", "failed")},
         bulk_items=_prefixed(stats, "index.items."),
+        bulk_retries=_prefixed(stats, "index.retries."),
+        repairs=int(stats.get("parse.repairs", 0)),
         stages={stage: _stage(stage, stats, wall) for stage in STAGES},
-        throttle={
-            "window_peak": int(stats.get("peak.index.window", 0)),
-            "index_in_flight_peak": int(stats.get("peak.index.in_flight", 0)),
-            "index_in_flight_allowed": run.config.index.in_flight,
-            "embed_in_flight_peak": int(stats.get("peak.embed.in_flight", 0)),
-            "embed_in_flight_allowed": run.config.embed.in_flight,
-        },
-        peaks={
-            "first_chunk_s": round(stats.get("peak.first_chunk_s", 0.0), 1),
-            "driver_rss_mb": _rss_mb(),
-            "object_store_mb": round(stats.get("peak.object_store_mb", 0.0), 1),
-        },
+        throttle=_throttle(run.config, stats),
+        peaks=_peaks(stats),
         blocks=_blocks(stats, ledger.segment_counts(run.generation, run.run_id)),
         skipped={reason: number for reason, number in skipped.items() if number},
         slowest=[asdict(row) for row in ledger.slowest(run.generation, run.run_id, 10)],
@@ -111,6 +106,34 @@ def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float, 
         failures=[_failure(row) for row in ledger.failures(run.generation, None, FAILURES_SHOWN)],
         warnings=list(_warnings(run, ledger, serving)),
         exit_code=exit_code(states),
+    )
+
+
+def unopened(config: Config, verb: str, run_id: str) -> Report:
+    """The report of a run that has no generation yet: nothing was done."""
+    return Report(
+        run_id=run_id,
+        verb=verb,
+        outcome="stopped",
+        config=config_fingerprint(config),
+        generation="",
+        alias=config.index.alias,
+        wall_s=0.0,
+        documents={},
+        documents_touched=0,
+        access_changed=0,
+        segments={},
+        pages=0,
+        chunks=_chunks(0, {}),
+        embed_calls={"full": 0, "short": 0, "failed": 0},
+        bulk_items={},
+        bulk_retries={},
+        repairs=0,
+        stages={stage: _stage(stage, {}, 0.0) for stage in STAGES},
+        throttle=_throttle(config, {}),
+        peaks=_peaks({}),
+        blocks={},
+        skipped={},
     )
 
 
@@ -163,6 +186,24 @@ def _chunks(expected: int, stats: Mapping[str, float]) -> dict[str, int]:
         "truncated": "embed.truncated",
     }
     return {"expected": expected, "reused": 0, **{name: int(stats.get(key, 0)) for name, key in names.items()}}
+
+
+def _throttle(config: Config, stats: Mapping[str, float]) -> dict[str, int]:
+    return {
+        "window_peak": int(stats.get("peak.index.window", 0)),
+        "index_in_flight_peak": int(stats.get("peak.index.in_flight", 0)),
+        "index_in_flight_allowed": config.index.in_flight,
+        "embed_in_flight_peak": int(stats.get("peak.embed.in_flight", 0)),
+        "embed_in_flight_allowed": config.embed.in_flight,
+    }
+
+
+def _peaks(stats: Mapping[str, float]) -> dict[str, float]:
+    return {
+        "first_chunk_s": round(stats.get("peak.first_chunk_s", 0.0), 1),
+        "driver_rss_mb": _rss_mb(),
+        "object_store_mb": round(stats.get("peak.object_store_mb", 0.0), 1),
+    }
 
 
 def _blocks(stats: Mapping[str, float], segments: Sequence[SegmentCount]) -> dict[str, int]:
@@ -223,22 +264,26 @@ def text(report: Report) -> str:
 
 
 def _lines(r: Report) -> Iterator[str]:
-    yield f"{r.verb} {r.run_id}: {r.outcome} in {duration(r.wall_s)}  (index {r.generation}, alias {r.alias})"
+    yield f"{r.verb} {r.run_id}: {r.outcome} in {duration(r.wall_s)}  (index {r.generation or 'none'}, alias {r.alias})"
     if r.error:
         yield f"  stopped     {r.error}"
+        if not r.generation:
+            return
     elif not r.documents_touched and not r.chunks["deleted"] and not r.access_changed:
         held = sum(number for state, number in r.documents.items() if State(state) not in ENDS)
         rest = f"{held:,} documents are another run's" if held else "the index holds what is expected"
         yield f"  nothing to do: 0 chunks embedded, 0 written, 0 deleted; {rest}"
-    yield f"  documents   {_pairs(r.documents) or 'none'}"
+    yield f"  documents   {_pairs(r.documents) or 'none'}; {r.documents_touched:,} worked on in this run"
     if r.access_changed:
         yield f"  access      tenant or principals rewritten on {r.access_changed:,} documents; nothing embedded for it"
     engines = Counter({f"{engine} {state}": n for engine, by in r.segments.items() for state, n in by.items()})
-    yield f"  segments    {_pairs(engines) or 'none'}; {r.pages:,} pages parsed in this run"
+    yield f"  segments    {_pairs(engines) or 'none'}; {r.pages:,} pages parsed in this run, {r.repairs:,} repairs"
     yield f"  chunks      {_pairs(r.chunks)}"
-    yield f"  embed calls {_pairs(r.embed_calls)};  bulk items {_pairs(r.bulk_items) or 'none'}"
+    again = f", sent again {_pairs(r.bulk_retries)}" if r.bulk_retries else ""
+    yield f"  embed calls {_pairs(r.embed_calls)};  bulk items {_pairs(r.bulk_items) or 'none'}{again}"
     yield f"  in flight   {_in_flight(r.throttle)}"
     yield f"  peaks       {', '.join(f'{name} {value:g}' for name, value in r.peaks.items())}"
+    yield f"  ray         tasks {_pairs(r.blocks) or 'none'};  configuration {r.config}"
     yield from _stage_lines(r)
     yield from _list(
         "slowest to parse",

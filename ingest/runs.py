@@ -31,7 +31,7 @@ from ingest.work import Run
 
 T = TypeVar("T")
 STARTING = Backoff(budget_s=60.0)  # a cluster that restarts, or answers 429 because others load it
-RESTORING = Backoff(budget_s=20.0)  # a stopped job gets 30 s for its last words
+RESTORING = Backoff(budget_s=15.0)  # a stopped job gets 30 s for its last words
 COUNTED_AT_ONCE = 5000  # documents in one count query; the server takes 65,536 terms
 
 
@@ -58,11 +58,13 @@ def fingerprints_of(config: Config) -> Fingerprints:
 
 @contextmanager
 def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger, IndexSink]]:
-    """A run with its ledger and sink; on the way out, however that comes, the index gets its settings back."""
+    """A run with its ledger and sink; on the way out, however that comes, the index gets its settings back.
+
+    Whoever opened it ends it in the ledger, with its report: what goes wrong on the way out belongs into that too.
+    """
     ledger = Ledger(config.ledger.url)
     ledger.migrate()
     ledger.start_run(run_id, verb, owner(), config_fingerprint(config))
-    outcome = "failed"
     try:
         fingerprints = fingerprints_of(config)
         generation = patiently(lambda: ensure_generation(config, ledger, fingerprints))
@@ -72,12 +74,7 @@ def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger
         reopen_short(run, ledger, sink)
         with bulk_settings(config, ledger, generation.name):
             yield run, ledger, sink
-        outcome = "ended"
-    except KeyboardInterrupt:
-        outcome = "interrupted"
-        raise
     finally:
-        ledger.end_run(run_id, outcome)
         ledger.close()
 
 

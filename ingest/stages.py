@@ -175,6 +175,7 @@ class Parse:
             return Settlement(document.document_id, number, failure=lost, seconds=time.monotonic() - began)
         self._stats.add("parse.segments")
         self._stats.add("parse.pages", len(parsed.pages))
+        self._stats.add("parse.repairs", parsed.repairs)
         return Settlement(
             document.document_id,
             number,
@@ -282,13 +283,12 @@ class Index:
         self._ledger = Ledger(run.config.ledger.url)
         self._gate = gate()
         self._sink = open_sink(run.config.index, run.generation, self._gate)
-        self._in_flight = InFlight(self._stats, "index.in_flight")
         self._stop = Stop(self._ledger, run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
         if not table.num_rows or self._stop.is_set():
             return rows.receipts_to_table([])
-        with self._in_flight, self._stats.timed("index"):
+        with self._stats.timed("index"):
             receipts = self._write(rows.chunks(table), rows.vectors(table))
         self._stats.add("index.chunks", sum(receipt.written for receipt in receipts))
         hand_over(self._ledger, self._run, self._stats)
@@ -347,7 +347,9 @@ class Index:
             self._stats.add(f"index.retries.{verdict}", number)
         self._stats.add("index.requests", written.stats.requests)
         self._stats.add("index.bytes", written.stats.request_bytes)
-        self._stats.peak("index.window", self._gate.report().peak_window)
+        throttle = self._gate.report()  # of all index actors
+        self._stats.peak("index.window", throttle.peak_window)
+        self._stats.peak("index.in_flight", throttle.peak_in_flight)
 
 
 def receipts_of(chunks: Sequence[IndexChunk], outcomes: Sequence[Outcome]) -> list[Receipt]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ingest import __version__
-from ingest.errors import ConfigError, IngestError, PreflightError, StoreError
+from ingest.errors import IngestError, exit_code_of
 from ingest.observe import configure_logging
 
 VERBS = {
@@ -21,7 +21,7 @@ VERBS = {
 EPILOG = """exit codes:
   0  everything is as it should be
   1  unexpected error
-  2  wrong usage or configuration
+  2  wrong usage or configuration; no document was touched
   3  partial: some documents are not or not wholly served; the report names them
   4  failed: nothing is served
   5  a service is missing, failed for long or refuses; nothing was blamed on a document
@@ -59,14 +59,10 @@ def guarded(args: argparse.Namespace) -> int:
     """The verb's exit code, errors translated to the documented ones."""
     try:
         return int(args.run(args))
-    except ConfigError as error:
-        return _say(error, 2)
-    except (PreflightError, StoreError) as error:
-        return _say(error, 5)
     except IngestError as error:
-        return _say(error, 1)
-    except KeyboardInterrupt:
-        return _say("interrupted; run the same command again to go on", 130)
+        return _say(error, exit_code_of(error))
+    except KeyboardInterrupt as error:
+        return _say("interrupted; run the same command again to go on", exit_code_of(error))
 
 
 def _say(error: object, code: int) -> int:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 import time
 from collections import Counter
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from ingest import preflight, report
 from ingest.config import Config, IndexConfig
-from ingest.errors import ConfigError, IngestError, PreflightError, StoreError
+from ingest.errors import ConfigError, IngestError, StoreError, exit_code_of
 from ingest.failure import Backoff, with_retries
 from ingest.index import generations
 from ingest.index.client import connect
@@ -26,7 +27,7 @@ from ingest.state import Ledger
 from ingest.work import Run
 from jobs import options
 
-ASKING = Backoff(budget_s=10.0)  # a stopped job gets 30 s for its last words
+ASKING = Backoff(budget_s=5.0)  # a stopped job gets 30 s for its last words
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +45,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the job and returns its exit code; once the run is open a report is written however it ends."""
+    """Runs the job and returns its exit code; a report is written however it ends, once the configuration is read."""
     started = time.monotonic()
+    if args.report:
+        Path(args.report).unlink(missing_ok=True)  # an old one must not be taken for this run's
     config = options.load(
         args,
         source__prefix=args.prefix,
@@ -57,25 +60,55 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.promote:
         _require_whole_corpus(args, config)
-    if args.report:
-        Path(args.report).unlink(missing_ok=True)  # an old one must not be taken for this run's
-    preflight.require(config)
-    start_ray(config)
+    run_id = args.run_id or new_run_id("backfill")
+    job = _Job(args, config, started, report.unopened(config, "backfill", run_id))
+    try:
+        _work(job)
+    except BaseException as error:
+        if error is not job.told:
+            job.tell(replace(ended_early(job.result, error), wall_s=round(time.monotonic() - started, 1)))
+        raise
+    job.tell(job.result)
+    return job.result.exit_code
+
+
+@dataclass(slots=True)
+class _Job:
+    """What was asked for, what came of it so far, and the error that the report was given for already."""
+
+    args: argparse.Namespace
+    config: Config
+    started: float
+    result: Report
+    told: BaseException | None = None
+
+    def tell(self, result: Report) -> None:
+        """Prints and writes the report, and keeps it in the ledger where that answers."""
+        options.emit(self.args, result.as_json(), report.text(result))
+        with suppress(IngestError), closing(Ledger(self.config.ledger.url)) as ledger:
+            ledger.end_run(result.run_id, result.outcome, result.as_json())
+
+
+def _work(job: _Job) -> None:
+    """Does the work; where it breaks off, what was done is told before anything else can go wrong."""
+    preflight.require(job.config)
+    start_ray(job.config)
     signal.signal(signal.SIGTERM, _interrupt)  # after ray.init: a handler set before is replaced
-    with opened(config, "backfill", args.run_id or new_run_id("backfill")) as (run, ledger, sink):
-        ticker = Ticker(run, ledger, partial(print, flush=True), started)
+    progress = sys.stderr if job.args.json else sys.stdout  # with --json stdout is JSON and nothing else
+    with opened(job.config, "backfill", job.result.run_id) as (run, ledger, sink):
+        ticker = Ticker(run, ledger, partial(print, file=progress, flush=True), job.started)
         skipped: Counter[str] = Counter()
         try:
             backfill(run, ledger, sink, ticker, skipped)
-        except (IngestError, KeyboardInterrupt) as error:
+        except BaseException as error:
             with suppress(IngestError):  # the error itself says more than a report that could not be made
-                _emit(args, ledger, ended_early(_build(run, ledger, ticker, skipped, started), error))
+                job.result = _build(run, ledger, ticker, skipped, job.started)
+                job.tell(ended_early(job.result, error))
+                job.told = error
             raise
-        result = _build(run, ledger, ticker, skipped, started)
-        if args.promote:
-            result = _promoted(run, result) or _build(run, ledger, ticker, skipped, started)
-        _emit(args, ledger, result)
-    return result.exit_code
+        job.result = _build(run, ledger, ticker, skipped, job.started)
+        if job.args.promote:
+            job.result = _promoted(run, job.result) or _build(run, ledger, ticker, skipped, job.started)
 
 
 def _require_whole_corpus(args: argparse.Namespace, config: Config) -> None:
@@ -98,8 +131,8 @@ def ended_early(result: Report, error: BaseException) -> Report:
     """The report of a run that did not come to its end."""
     if isinstance(error, KeyboardInterrupt):
         return replace(result, outcome="interrupted", error="interrupted; the same command goes on", exit_code=130)
-    code = 5 if isinstance(error, (PreflightError, StoreError)) else 1
-    return replace(result, outcome="stopped", error=str(error), exit_code=code)
+    text = str(error) if isinstance(error, IngestError) else f"{type(error).__name__}: {error}"
+    return replace(result, outcome="stopped", error=text, exit_code=exit_code_of(error))
 
 
 def _build(run: Run, ledger: Ledger, ticker: Ticker, skipped: Counter[str], started: float) -> Report:
@@ -115,11 +148,6 @@ def _serving(config: IndexConfig) -> str:
     except StoreError as error:
         event("report.alias_unknown", level=30, error=str(error))
         return ""
-
-
-def _emit(args: argparse.Namespace, ledger: Ledger, result: Report) -> None:
-    ledger.end_run(result.run_id, result.outcome, result.as_json())
-    options.emit(args, result.as_json(), report.text(result))
 
 
 def _interrupt(*_: object) -> None:

@@ -49,4 +49,4 @@ def translated(what: str) -> Iterator[None]:
             raise StoreRefused(f"{what}: {code}; check the bucket name and the rights of this role") from error
         raise StoreUnavailable(f"{what}: {code or error}") from error
     except BotoCoreError as error:
-        raise StoreUnavailable(f"{what}: {error}") from error
+        raise StoreUnavailable(f"{what}: {error}; check AWS_ENDPOINT_URL, the network and the credentials") from error

@@ -18,7 +18,7 @@ from tests.bench.services import Services, running
 
 STATE = Path(__file__).resolve().parents[2] / ".local"
 PARTS = {
-    "small": ("plain", "torch", "openvino", "pipeline", "memory", "cosine"),
+    "small": ("plain", "torch", "openvino", "pipeline", "unverified", "memory", "cosine"),
     "large": ("torch", "openvino", "pipeline", "cosine"),  # the plain loop takes a quarter of an hour
 }
 LOOPS = ("plain", "torch", "openvino")
@@ -54,6 +54,9 @@ def _measure(part: str, services: Services, documents: Path, found: tables.Resul
     elif part == "pipeline":
         found.site = services.site("pipeline", documents)
         found.pipeline = measure.pipeline("pipeline", services, found.site)
+    elif part == "unverified":  # verifies once, at the end, instead of every few seconds
+        site = services.site("unverified", documents, **{"verify.every_s": 1e6})
+        found.unverified = measure.pipeline("unverified", services, site)
     elif part == "memory":
         for copies in (1, 4):
             site = services.site(f"copies-{copies}", documents, copies, **{"embed.model": "hashing:384"})

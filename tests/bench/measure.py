@@ -25,7 +25,7 @@ from tests.bench import cpu
 from tests.bench.services import Services
 from tests.harness import Site
 
-COSINE_SAMPLE = 1000
+COSINE_SAMPLE = 2000  # all of the small corpus
 PARTIAL = 3  # a page or a document is not served: the loops would not even tell
 
 

@@ -27,6 +27,7 @@ class Results:
     pages: int
     loops: list[Timed] = field(default_factory=list)
     pipeline: Pipeline | None = None
+    unverified: Pipeline | None = None  # with the verify windows left to the end
     memory: dict[int, dict[str, Any]] = field(default_factory=dict)  # copies of the corpus → report
     cosine: dict[str, float] = field(default_factory=dict)
     site: Site | None = None
@@ -52,6 +53,7 @@ def text(found: Results) -> Iterator[str]:
     yield from _walls(found)
     if found.pipeline:
         yield from _inside(found.pipeline)
+    yield from _verify(found)
     yield from _memory(found)
     if found.cosine:
         at = found.cosine
@@ -101,6 +103,15 @@ def _inside(found: Pipeline) -> Iterator[str]:
     yield ""
 
 
+def _verify(found: Results) -> Iterator[str]:
+    if found.pipeline and found.unverified:
+        own, without = found.wall("pipeline"), found.unverified.timed.wall_s
+        yield (
+            f"verify windows while the run goes on: {own:.1f} s with them, {without:.1f} s with one at the end, "
+            f"ratio {own / without:.2f}, wanted at most 1.05"
+        )
+
+
 def _memory(found: Results) -> Iterator[str]:
     for copies, report in found.memory.items():
         peaks = report["peaks"]
@@ -140,6 +151,9 @@ def _numbers(found: Results) -> Iterator[tuple[str, dict[str, Any]]]:
     if found.pipeline:
         yield _entry(found, "pipeline.first_chunk_s", found.pipeline.first_chunk_s, "s", found.wall("pipeline"))
         yield _entry(found, "pipeline.tasks_per_1000_segments", blocks_per_1000(found.pipeline.report), "tasks")
+    if found.pipeline and found.unverified:
+        without = found.unverified.timed.wall_s
+        yield _entry(found, "pipeline.to_unverified", found.wall("pipeline"), "s", without)
     once = found.memory.get(1)
     for copies, report in found.memory.items():
         for peak in ("object_store_mb", "driver_rss_mb"):
