@@ -55,7 +55,7 @@ def _measure(part: str, services: Services, documents: Path, found: tables.Resul
         found.site = services.site("pipeline", documents)
         found.pipeline = measure.pipeline("pipeline", services, found.site)
     elif part == "unverified":  # verifies once, at the end, instead of every few seconds
-        site = services.site("unverified", documents, **{"verify.every_s": 1e6})
+        site = services.site("unverified", documents, 1, **{"verify.every_s": 1e6})
         found.unverified = measure.pipeline("unverified", services, site)
     elif part == "memory":
         for copies in (1, 4):

@@ -252,7 +252,7 @@ def test_the_text_tells_a_person_what_the_json_tells_a_program(report: Report) -
         "half.pdf page 4: The engine gave back fewer pages than there are.",
         "half.pdf chunk cccccccccccc: The model gave a vector",
         "skipped     folder 2",
-        "s  good.pdf",
+        "s  half.pdf, 40 pages, 5 chunks",
         "warning     1 documents have more than 5%",
     ):
         assert part in told, told
