@@ -119,6 +119,7 @@ class EmbedConfig(Section):
     cpus: float = Field(0.25, ge=0, description="logical CPUs of one embed actor")
     gpus: float = Field(0.0, ge=0, description="GPUs of one embed actor")
     threads: int = Field(0, ge=0, description="threads of the model in one actor; 0 = CPUs of the node / actors on it")
+    streams: int = Field(0, ge=0, description="OpenVINO: micro-batches computed side by side; 0 = one per thread")
     micro_batch: int = Field(0, ge=0, description="rows computed at once; 0 = 8 on CPU, 96 on GPU")
     cache_dir: str = Field("~/.cache/doc-ingest/models", description="where converted models are kept, on each node")
 

@@ -26,6 +26,7 @@ class Choice:
     device: str
     dtype: str
     threads: int
+    streams: int
     micro_batch: int
     cache_dir: Path
 
@@ -55,11 +56,13 @@ def choose(config: EmbedConfig, gpus: float, nodes: int = 1) -> Choice:
     backend = HASHING if is_hashing else _backend(config, device)
     if backend == "openvino" and device != "cpu":
         raise ConfigError(f"embed.backend: openvino runs on the CPU, embed.device is {device}; use torch")
+    threads = config.threads or max(1, _cpus() // math.ceil(config.actors / nodes))
     return Choice(
         backend=backend,
         device=device,
         dtype=_dtype(config.dtype, backend, device),
-        threads=config.threads or max(1, _cpus() // math.ceil(config.actors / nodes)),
+        threads=threads,
+        streams=config.streams or threads,
         micro_batch=config.micro_batch or (96 if device == "cuda" else 8),
         cache_dir=Path(config.cache_dir).expanduser().absolute(),
     )

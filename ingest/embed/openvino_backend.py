@@ -39,7 +39,7 @@ def open_openvino(folder: Path, choice: Choice, description: Description) -> Ope
 
 
 class OpenVinoEmbedder:
-    """``threads`` streams of one thread; micro-batches of all calls in flight share them."""
+    """``streams`` share the ``threads``; micro-batches of all calls in flight share the streams."""
 
     def __init__(self, files: ModelFiles, choice: Choice, description: Description) -> None:
         self.fingerprint = description.fingerprint
@@ -49,12 +49,12 @@ class OpenVinoEmbedder:
         self._rows = TokenRows(files)
         self._micro_batch = choice.micro_batch
         self._is_mean = files.pooling == "mean"
-        network = _compiled(converted(files.folder, choice.cache_dir), choice)
+        network = compiled(converted(files.folder, choice.cache_dir), choice)
         self._inputs = {name for port in network.inputs for name in port.get_names()}
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        for _ in range(choice.threads):
+        for _ in range(choice.streams):
             self._requests.put(network.create_infer_request())
-        self._pool = ThreadPoolExecutor(choice.threads, thread_name_prefix="embed")
+        self._pool = ThreadPoolExecutor(choice.streams, thread_name_prefix="embed")
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """float32 (n, dimension), unit length, in the order of ``texts``."""
@@ -91,7 +91,8 @@ class OpenVinoEmbedder:
         return np.asarray(summed / weights.sum(axis=1, keepdims=True), np.float32)
 
 
-def _compiled(model: Path, choice: Choice) -> Any:
+def compiled(model: Path, choice: Choice) -> Any:
+    """The network in ``choice.dtype``, with its threads and streams; ``OMP_NUM_THREADS`` plays no part."""
     import openvino
     from openvino import Type
     from openvino.properties import hint, inference_num_threads, streams
@@ -100,7 +101,7 @@ def _compiled(model: Path, choice: Choice) -> Any:
     options = {
         hint.inference_precision: types[choice.dtype],
         inference_num_threads: choice.threads,
-        streams.num: choice.threads,
+        streams.num: choice.streams,
         hint.enable_cpu_pinning: False,  # two actors on one node would be pinned to the same cores
     }
     return openvino.Core().compile_model(model, "CPU", options)

@@ -11,6 +11,8 @@ import pytest
 
 from ingest.config import EmbedConfig
 from ingest.embed import convert, resolve_model
+from ingest.embed.choice import choose
+from ingest.embed.openvino_backend import compiled
 from ingest.errors import PreflightError
 
 _EMBED = """
@@ -42,6 +44,13 @@ def test_converted_model_is_taken_from_the_cache(models: Path, monkeypatch: pyte
     there = convert.converted(folder, models)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("converted again"))
     assert convert.converted(folder, models) == there
+
+
+def test_threads_and_streams_of_the_network_are_those_of_the_configuration(models: Path) -> None:
+    config = EmbedConfig(cache_dir=str(models), backend="openvino", threads=2, streams=1)
+    network = compiled(convert.converted(resolve_model(config), models), choose(config, 0))
+    assert network.get_property("INFERENCE_NUM_THREADS") == 2
+    assert network.get_property("NUM_STREAMS") == 1
 
 
 def test_broken_weights_are_refused_and_leave_nothing(tmp_path: Path) -> None:

@@ -50,6 +50,11 @@ def test_threads_are_shared_out_between_the_actors() -> None:
     assert choose(config_of(threads=3), 0).threads == 3
 
 
+def test_streams_are_as_many_as_threads_unless_set() -> None:
+    assert choose(config_of(threads=4), 0).streams == 4
+    assert choose(config_of(threads=4, streams=2), 0).streams == 2
+
+
 @pytest.mark.parametrize(("nodes", "threads"), [(12, 16), (5, 5), (1, 1)])
 def test_threads_are_those_of_a_node_and_not_of_the_cluster(
     monkeypatch: pytest.MonkeyPatch, nodes: int, threads: int
@@ -84,7 +89,7 @@ def test_fingerprint_changes_with_what_decides_the_vectors(changed: dict[str, ob
 
 @pytest.mark.parametrize(
     "changed",
-    [{"query_prefix": "query: "}, {"actors": 2}, {"threads": 1}, {"micro_batch": 4}, {"cache_dir": "elsewhere"}],
+    [{"query_prefix": "query: "}, {"actors": 2}, {"threads": 1}, {"streams": 1}, {"micro_batch": 4}, {"cache_dir": "elsewhere"}],
 )
 def test_fingerprint_ignores_what_does_not(changed: dict[str, object]) -> None:
     assert embedder_fingerprint(config_of(**changed)) == embedder_fingerprint(EmbedConfig())
