@@ -147,7 +147,7 @@ def _used(stats: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def _alias(cluster: Cluster, alias: str) -> Answer:
     try:
         index = generations.serving(cluster, alias)
-    except StoreError as error:
+    except StoreRefused as error:
         return False, str(error)
     return True, f"alias {alias} serves {index}" if index else f"alias {alias} is free"
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from ingest.config import IndexConfig
+from ingest.config import IndexConfig, load
 from ingest.errors import ConfigError, PreflightError, StoreUnavailable
 from ingest.failure import Backoff
+from ingest.state import Ledger
 from jobs import backfill
 from jobs.__main__ import main
 
@@ -59,6 +60,7 @@ def test_however_a_run_ends_its_report_says_what_was_done_and_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, outcome: str, told: str, code: int, done: int
 ) -> None:
     def breaks_off(job: backfill._Job) -> None:
+        ledger.start_run("mine", "backfill", "me", "config")
         if done:
             job.result = replace(job.result, outcome="ready", documents_touched=done)
         raise error
@@ -66,6 +68,8 @@ def test_however_a_run_ends_its_report_says_what_was_done_and_why(
     monkeypatch.setattr(backfill, "_work", breaks_off)
     file, written = tmp_path / "config.yaml", tmp_path / "report.json"
     file.write_text(CONFIG.format(folder=tmp_path, more=""))
+    ledger = Ledger(load(file).ledger.url)
+    ledger.migrate()
     written.write_text("of an earlier run")
     arguments = ["backfill", "--config", str(file), "--report", str(written), "--run-id", "mine"]
     if code == 1:
@@ -77,6 +81,8 @@ def test_however_a_run_ends_its_report_says_what_was_done_and_why(
     jsonschema.validate(found, SCHEMA)
     assert (found["outcome"], found["error"], found["exit_code"]) == (outcome, told, code)
     assert (found["run_id"], found["verb"], found["documents_touched"]) == ("mine", "backfill", done)
+    assert (run := ledger.run("mine")) is not None
+    assert run.state == outcome
 
 
 def test_an_old_report_does_not_outlive_a_configuration_that_can_not_be_read(tmp_path: Path) -> None:

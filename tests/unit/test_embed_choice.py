@@ -89,7 +89,14 @@ def test_fingerprint_changes_with_what_decides_the_vectors(changed: dict[str, ob
 
 @pytest.mark.parametrize(
     "changed",
-    [{"query_prefix": "query: "}, {"actors": 2}, {"threads": 1}, {"streams": 1}, {"micro_batch": 4}, {"cache_dir": "elsewhere"}],
+    [
+        {"query_prefix": "query: "},
+        {"actors": 2},
+        {"threads": 1},
+        {"streams": 1},
+        {"micro_batch": 4},
+        {"cache_dir": "elsewhere"},
+    ],
 )
 def test_fingerprint_ignores_what_does_not(changed: dict[str, object]) -> None:
     assert embedder_fingerprint(config_of(**changed)) == embedder_fingerprint(EmbedConfig())
