@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ingest.config import EmbedConfig
 from ingest.embed.model_files import HASHING, read_model, resolve_model, weights_hash
+from ingest.embed.probe import has_fast_bf16
 from ingest.errors import ConfigError, PreflightError
 from ingest.model import fingerprint
 
@@ -163,15 +164,15 @@ def _dtype(wanted: str, backend: str, device: str) -> str:
 
         there = list(dtypes())
     else:
-        there = ["float32", "float16", *(["bfloat16"] if _has_fast_bf16() or wanted == "bfloat16" else [])]
+        there = ["float32", "float16", *(["bfloat16"] if _has_bf16() or wanted == "bfloat16" else [])]
     if wanted == "auto":
-        return "bfloat16" if "bfloat16" in there else "float32"
+        return "bfloat16" if "bfloat16" in there and has_fast_bf16() else "float32"
     if wanted not in there:
         raise ConfigError(f"embed.dtype: {backend} on this CPU computes {' or '.join(there)}, not {wanted}; use auto")
     return wanted
 
 
-def _has_fast_bf16() -> bool:
+def _has_bf16() -> bool:
     try:
         flags = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:  # not Linux

@@ -55,6 +55,7 @@ class OpenVinoEmbedder:
         for _ in range(choice.streams):
             self._requests.put(network.create_infer_request())
         self._pool = ThreadPoolExecutor(choice.streams, thread_name_prefix="embed")
+        self.embed([""])  # two threads that make the process's first inference at once wait for each other for ever
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """float32 (n, dimension), unit length, in the order of ``texts``."""

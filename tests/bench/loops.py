@@ -128,10 +128,10 @@ def _embed_config() -> Any:
 
 
 def fast_dtype() -> str:
-    """bfloat16 where the CPU computes it, else float32: emulated it would be slower than that."""
-    from ingest.embed.openvino_backend import dtypes
+    """bfloat16 where the CPU gains by it, else float32: what the pipeline chooses."""
+    from ingest.embed import describe_embedder
 
-    return "bfloat16" if "bfloat16" in dtypes() else "float32"
+    return describe_embedder(_embed_config()).dtype
 
 
 def sentence_transformers(dtype: str, micro_batch: int) -> Encode:

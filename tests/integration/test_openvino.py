@@ -39,6 +39,23 @@ def test_two_processes_may_convert_at_once_and_neither_imports_torch(tmp_path: P
     assert sorted(path.name for path in (tmp_path / made[0]).iterdir()) == ["model.bin", "model.xml"]
 
 
+_AT_ONCE = """
+import sys
+sys.setswitchinterval(1e-6)
+from ingest.config import EmbedConfig
+from ingest.embed import open_embedder
+embedder = open_embedder(EmbedConfig(backend="openvino", threads=2, cache_dir=sys.argv[1]))
+print(len(embedder.embed(["a text"] * 16)))
+"""
+
+
+def test_first_inferences_of_a_process_may_come_from_two_threads_at_once(models: Path) -> None:
+    for _ in range(3):  # without the inference in the constructor five of six hang
+        command = [sys.executable, "-c", _AT_ONCE, str(models)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout.strip() == "16", done.stderr
+
+
 def test_converted_model_is_taken_from_the_cache(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = resolve_model(EmbedConfig())
     there = convert.converted(folder, models)

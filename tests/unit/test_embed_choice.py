@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from ingest.config import EmbedConfig
-from ingest.embed import describe_embedder, embedder_fingerprint, open_embedder, resolve_model
+from ingest.embed import choice, describe_embedder, embedder_fingerprint, open_embedder, openvino_backend, resolve_model
 from ingest.embed.choice import choose
 from ingest.embed.model_files import read_model
+from ingest.embed.probe import bf16_gain
 from ingest.errors import ConfigError, PreflightError
 from tests.documents import bert
 
@@ -42,6 +43,22 @@ def test_auto_means_openvino_on_cpu_and_torch_on_gpu() -> None:
     assert choose(EmbedConfig(), gpus=0).backend == "openvino"
     on_gpu = choose(EmbedConfig(), gpus=0.5)
     assert (on_gpu.backend, on_gpu.device, on_gpu.dtype, on_gpu.micro_batch) == ("torch", "cuda", "float16", 96)
+
+
+@pytest.mark.parametrize("backend", ["openvino", "torch"])
+@pytest.mark.parametrize(("is_fast", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_means_bfloat16_only_on_a_cpu_that_gains_by_it(
+    monkeypatch: pytest.MonkeyPatch, backend: str, is_fast: bool, dtype: str
+) -> None:
+    monkeypatch.setattr(openvino_backend, "dtypes", lambda: ("float32", "bfloat16"))
+    monkeypatch.setattr(choice, "_has_bf16", lambda: True)
+    monkeypatch.setattr(choice, "has_fast_bf16", lambda: is_fast)
+    assert choose(config_of(backend=backend), 0).dtype == dtype
+    assert choose(config_of(backend=backend, dtype="bfloat16"), 0).dtype == "bfloat16"  # whoever asks for it gets it
+
+
+def test_what_bfloat16_gains_is_measured_on_this_cpu() -> None:
+    assert 0.05 < bf16_gain() < 50  # as a factor; which one it is hangs on the machine
 
 
 def test_threads_are_shared_out_between_the_actors() -> None:
