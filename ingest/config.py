@@ -39,6 +39,11 @@ class SourceConfig(Section):
     principals: tuple[str, ...] = Field((), description="who may read; empty = nobody")
 
     @property
+    def is_narrowed(self) -> bool:
+        """Whether a listing names only a part of the bucket."""
+        return bool(self.prefix or self.limit or self.since or self.exclude or self.include != ("*",))
+
+    @property
     def since_s(self) -> float:
         """``since`` in seconds since 1970; UTC where it names no zone."""
         at = datetime.fromisoformat(self.since or "1970-01-01")

@@ -47,10 +47,10 @@ def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker, skipped: Coun
     """Brings the generation in line with the bucket; counts in ``skipped`` the listed rows left out, by reason."""
     verifier = Verifier(run, ledger, sink, ticker.stats)
     for batch in selected(s3.connect(run.config.source.listing_threads), run.config.source, skipped):
-        ledger.admit(run.generation, batch, run.config.source)
+        ledger.admit(run.generation, batch, run.config.source, listed_by=run.listed_by)
     verifier.finish_deletes()
     verifier.write_access()
-    while documents := ledger.take(run.generation, run.run_id, run.config.run.window_documents, run.config.run.lease_s):
+    while documents := take(run, ledger):
         with ticker.watching(verifier):
             for receipts in spine(run, documents, ticker.stats):
                 ticker.received(receipts)
@@ -61,6 +61,12 @@ def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker, skipped: Coun
             time.sleep(next(RETRY_PAUSE.pauses(), 0.0))
     verifier.delete_broken()
     verifier.write_access()  # of those that were in flight when it changed
+
+
+def take(run: Run, ledger: Ledger) -> list[Document]:
+    """The next window of documents; none when the queue is empty."""
+    config = run.config.run
+    return ledger.take(run.generation, run.run_id, config.window_documents, config.lease_s, listed_by=run.listed_by)
 
 
 def spine(run: Run, documents: Sequence[Document], stats: Stats) -> Iterator[list[Receipt]]:

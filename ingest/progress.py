@@ -94,7 +94,7 @@ class Ticker:
         states = self._ledger.counts(self._run.generation, self._run.run_id)
         stats = self._ledger.stats(self._run.run_id)
         ended = sum(number for state, number in states.items() if state in ENDS)
-        total = sum(states.values()) + self._ledger.queued(self._run.generation)
+        total = sum(states.values()) + self._ledger.queued(self._run.generation, self._run.listed_by)
         seconds = time.monotonic() - self._started
         written, left = stats.get("index.chunks", 0.0), self._left(stats, total)
         rate = written / max(1e-9, seconds - self._first_chunk) if written else 0.0

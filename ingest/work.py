@@ -23,6 +23,11 @@ class Run:
     generation: str  # name of the physical index
     fingerprints: Fingerprints
 
+    @property
+    def listed_by(self) -> str:
+        """The run itself where it works on what its own listing named, empty where on all that is queued."""
+        return self.run_id if self.config.source.is_narrowed else ""
+
 
 def hand_over(ledger: Ledger, run: Run, stats: observe.Stats) -> None:
     """Adds the process's counters to those of the run."""

@@ -98,7 +98,9 @@ def _version(bucket: str, row: dict[str, Any], *, marker: bool) -> ObjectVersion
 
 def list_versions(client: Any, config: SourceConfig) -> Generator[list[ObjectVersion]]:
     """Batches of all shards as they come, at most ``PAGES_AHEAD`` a thread in memory; raises what a shard raised."""
-    todo = shards(client, config.bucket, config.prefix, config.listing_threads)
+    todo = [Shard(config.prefix)]  # with a limit one after the other: the first keys, the same ones each time
+    if not config.limit:
+        todo = shards(client, config.bucket, config.prefix, config.listing_threads)
     batches: Queue[list[ObjectVersion] | BaseException | None] = Queue(PAGES_AHEAD * config.listing_threads)
     stop = Event()
     with ThreadPoolExecutor(config.listing_threads, thread_name_prefix="list") as pool:

@@ -42,7 +42,7 @@ class Key:
         return self.marker in self.numbering.added or self.marker in self.numbering.renumbered
 
 
-def admit(tx: Tx, versions: Sequence[ObjectVersion], source: SourceConfig) -> Admission:
+def admit(tx: Tx, versions: Sequence[ObjectVersion], source: SourceConfig, listed_by: str = "") -> Admission:
     """Records the versions of a page (all of a key together, newest first) and queues what is to be indexed.
 
     Raises StoreError for a generation that is not in the ledger.
@@ -55,6 +55,8 @@ def admit(tx: Tx, versions: Sequence[ObjectVersion], source: SourceConfig) -> Ad
     retried += _bring_back(tx, keys)
     _retire_others(tx, keys, source.all_versions)
     _note_access(tx, keys, source)
+    if listed_by:
+        _mark(tx, wanted, listed_by)
     deleted = sum(key.has_new_marker for key in keys.values())
     known = len(wanted) - new - retried + sum(key.marker is not None for key in keys.values()) - deleted
     total = sum(len(key.versions) for key in keys.values())
@@ -226,6 +228,12 @@ def _queue(tx: Tx, versions: Mapping[str, ObjectVersion]) -> None:
     tx.connection.execute(insert(jobs), rows)
     made = {"from_state": None, "to_state": State.QUEUED, "run_id": None, "reason": None}
     write_history(tx, [{"document_id": name, **made} for name in versions])
+
+
+def _mark(tx: Tx, wanted: Collection[str], listed_by: str) -> None:
+    for part in slices(wanted):
+        mine = (jobs.c.generation == tx.generation, jobs.c.document_id.in_(part), jobs.c.state == State.QUEUED)
+        tx.connection.execute(update(jobs).where(*mine).values(listed_by=listed_by))
 
 
 def _retire_others(tx: Tx, keys: Mapping[str, Key], all_versions: bool) -> None:

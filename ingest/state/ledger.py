@@ -140,17 +140,22 @@ class Ledger:
 
     # ------------------------------------------------------------ admit
 
-    def admit(self, generation: str, versions: Sequence[ObjectVersion], source: SourceConfig) -> Admission:
-        """Numbers and queues the versions of a page, all of a key together and newest first."""
-        return self._do(generation, admission.admit, versions, source)
+    def admit(
+        self, generation: str, versions: Sequence[ObjectVersion], source: SourceConfig, *, listed_by: str = ""
+    ) -> Admission:
+        """Numbers and queues the versions of a page, all of a key together and newest first.
 
-    def take(self, generation: str, run_id: str, limit: int, lease_s: float) -> list[Document]:
-        """Up to ``limit`` queued documents, large ones first; no two runs get the same."""
-        return self._do(generation, windows.take, run_id, limit, lease_s)
+        A run over a part of the bucket marks as ``listed_by`` itself what its listing names.
+        """
+        return self._do(generation, admission.admit, versions, source, listed_by)
 
-    def queued(self, generation: str) -> int:
-        """Jobs in the queue."""
-        return self._ask(generation, windows.queued)
+    def take(self, generation: str, run_id: str, limit: int, lease_s: float, *, listed_by: str = "") -> list[Document]:
+        """Up to ``limit`` queued documents, large ones first; no two runs get the same. See ``admit``."""
+        return self._do(generation, windows.take, run_id, limit, lease_s, listed_by)
+
+    def queued(self, generation: str, listed_by: str = "") -> int:
+        """Jobs in the queue. See ``admit``."""
+        return self._ask(generation, windows.queued, listed_by)
 
     def requeue(self, generation: str, document_ids: Iterable[str], max_attempts: int, *, run_id: str = "") -> int:
         """How many jobs are queued again that a window left unfinished or that ended with a transient failure.

@@ -15,6 +15,7 @@ Step = Callable[[Connection], None]
 STEPS: Mapping[int, Step] = {
     1: tables.metadata.create_all,
     2: lambda connection: _add(connection, "segments", "seconds FLOAT DEFAULT 0 NOT NULL"),
+    3: lambda connection: _add(connection, "jobs", "listed_by VARCHAR(128)", "jobs_listed"),
 }
 
 _LOCK = 0x1ED6E5  # any number that only the ledger uses: two processes may migrate at the same time
@@ -42,8 +43,11 @@ def migrate(connection: Connection, now: float, steps: Mapping[int, Step] = STEP
     return missing
 
 
-def _add(connection: Connection, table: str, column: str) -> None:
+def _add(connection: Connection, table: str, column: str, index: str = "") -> None:
     connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {column}"))
+    for found in tables.metadata.tables[table].indexes:
+        if found.name == index:
+            found.create(connection)
 
 
 def _current(connection: Connection) -> int:

@@ -133,6 +133,7 @@ jobs = Table(
     Column("attempt", Integer, nullable=False, default=1),  # above 1: the index may hold chunks of an earlier one
     Column("tries", Integer, nullable=False, default=1),  # attempts since it was last put into the queue from outside
     Column("run_id", String(128)),
+    Column("listed_by", String(128)),  # the run over a part of the bucket whose listing named it last
     Column("lease_until", Float),
     Column("reason", String(64)),
     Column("branch", String(16)),
@@ -153,6 +154,14 @@ jobs = Table(
     Index("jobs_window", "generation", "state", "size"),
     Index("jobs_key", "generation", "key_hash"),
     Index("jobs_run", "generation", "run_id"),
+    Index(
+        "jobs_listed",
+        "generation",
+        "listed_by",
+        "size",
+        sqlite_where=text("listed_by IS NOT NULL"),
+        postgresql_where=text("listed_by IS NOT NULL"),
+    ),
     Index("jobs_document", "document_id"),  # a change of access is noted in every generation
     Index(
         "jobs_access",

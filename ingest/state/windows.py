@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select, update
 
 from ingest.errors import StoreRefused
 from ingest.failure import failure
@@ -104,11 +104,11 @@ def stats(connection: Connection, run_id: str) -> dict[str, float]:
 # ---------------------------------------------------------------- windows
 
 
-def take(tx: Tx, run_id: str, limit: int, lease_s: float) -> list[Document]:
+def take(tx: Tx, run_id: str, limit: int, lease_s: float, listed_by: str = "") -> list[Document]:
     """Up to ``limit`` queued documents, large ones first, now held by the run; no two runs get the same."""
     query = (
         select(jobs.c.document_id)
-        .where(jobs.c.generation == tx.generation, jobs.c.state == State.QUEUED)
+        .where(*_in_queue(tx, listed_by))
         .order_by(jobs.c.size.desc(), jobs.c.document_id)
         .limit(limit)
         .with_for_update(skip_locked=True)
@@ -118,10 +118,15 @@ def take(tx: Tx, run_id: str, limit: int, lease_s: float) -> list[Document]:
     return read_documents(tx, move(tx, chosen, held))
 
 
-def queued(tx: Tx) -> int:
+def queued(tx: Tx, listed_by: str = "") -> int:
     """Jobs in the queue."""
-    query = select(func.count()).where(jobs.c.generation == tx.generation, jobs.c.state == State.QUEUED)
-    return tx.connection.execute(query).scalar_one()
+    return tx.connection.execute(select(func.count()).where(*_in_queue(tx, listed_by))).scalar_one()
+
+
+def _in_queue(tx: Tx, listed_by: str) -> list[ColumnElement[bool]]:
+    """All that is queued, or what the listing of the run ``listed_by`` named of it."""
+    whole = [jobs.c.generation == tx.generation, jobs.c.state == State.QUEUED]
+    return [*whole, jobs.c.listed_by == listed_by] if listed_by else whole
 
 
 def requeue(tx: Tx, ids: Iterable[str], max_attempts: int, run_id: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -260,6 +261,35 @@ def test_changed_principals_are_noted_for_chunks_that_carry_the_old_ones(ledger:
     assert ledger.access_changed(GEN, 10)[0].principals == ("staff",), "what was written is outdated already"
     ledger.access_written(GEN, ledger.access_changed(GEN, 10))
     assert ledger.access_changed(GEN, 10) == []
+
+
+def test_run_over_a_part_takes_only_what_its_own_listing_named(ledger: Ledger) -> None:
+    a, b, c = (version(key, 1) for key in ("a.pdf", "b.pdf", "c.pdf"))
+    ledger.admit(GEN, [a, b], LATEST)  # of a run over the whole bucket that was killed
+    ledger.admit(GEN, [b], LATEST, listed_by="part")
+    ledger.admit(GEN, [c], LATEST, listed_by="part")
+    ledger.admit(GEN, [c], LATEST, listed_by="later")
+
+    assert (ledger.queued(GEN), ledger.queued(GEN, "part"), ledger.queued(GEN, "later")) == (3, 1, 1)
+    assert [d.key for d in ledger.take(GEN, "part", 9, 60, listed_by="part")] == ["b.pdf"]
+    assert ledger.take(GEN, "part", 9, 60, listed_by="part") == []
+    assert [d.key for d in ledger.take(GEN, "whole", 9, 60)] == ["a.pdf", "c.pdf"]
+    assert ledger.take(GEN, "later", 9, 60, listed_by="later") == []
+
+
+def test_run_over_a_part_takes_its_documents_again_after_a_passing_failure(ledger: Ledger) -> None:
+    ledger.admit(GEN, [version("a.pdf", 1)], LATEST, listed_by="part")
+    (document,) = ledger.take(GEN, "part", 9, 60, listed_by="part")
+    ledger.end(GEN, document.document_id, State.FAILED, failure("source_unavailable"))
+    assert ledger.requeue(GEN, [document.document_id], 3, run_id="part") == 1
+    assert ledger.take(GEN, "part", 9, 60, listed_by="part") == [replace(document, attempt=2)]
+
+
+def test_run_over_a_part_takes_what_is_queued_again_by_its_listing(ledger: Ledger) -> None:
+    (document,) = admitted(ledger, version("a.pdf", 1))
+    ledger.end(GEN, document.document_id, State.FAILED, failure("source_unavailable"))
+    assert ledger.admit(GEN, [version("a.pdf", 1)], LATEST, listed_by="part").retried == 1
+    assert len(ledger.take(GEN, "part", 9, 60, listed_by="part")) == 1
 
 
 def test_unknown_generation_is_refused(ledger: Ledger) -> None:

@@ -52,6 +52,8 @@ def test_schema_of_the_first_version_becomes_the_newest(ledger_url: str) -> None
 
     def forget(connection: Connection) -> None:
         connection.execute(text("ALTER TABLE segments DROP COLUMN seconds"))
+        connection.execute(text("DROP INDEX jobs_listed"))
+        connection.execute(text("ALTER TABLE jobs DROP COLUMN listed_by"))
         connection.execute(text("DELETE FROM migrations WHERE number > 1"))
 
     connect.transact(engine, forget)
@@ -59,6 +61,7 @@ def test_schema_of_the_first_version_becomes_the_newest(ledger_url: str) -> None
     for name, table in tables.metadata.tables.items():
         columns = {column["name"]: column["nullable"] for column in inspect(engine).get_columns(name)}
         assert columns == {column.name: column.nullable for column in table.columns}, name
+        assert {index["name"] for index in inspect(engine).get_indexes(name)} >= {i.name for i in table.indexes}, name
     engine.dispose()
 
 
