@@ -3,7 +3,8 @@
 #   make backfill    up, then index a set of sample documents (SOURCE=folder for your own, CORPUS=slice|full)
 #   make down        end the stack        make clean   also remove its data (downloads stay)
 #   make doctor      what this machine lacks            make check test    make bench (BENCH=large: 20,000 chunks)
-# TORCH=cpu installs PyTorch without the CUDA libraries. OPENSEARCH_URL=… uses a node of your own; LEDGER=postgres, OPENSEARCH=3.
+# TORCH=cpu installs PyTorch without the CUDA libraries. OPENSEARCH_URL, AWS_ENDPOINT_URL and LEDGER_URL name servers of your
+# own to be used instead. MIRROR=1 with SOURCE deletes what is gone from the folder. LEDGER=postgres, OPENSEARCH=3.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -46,7 +47,7 @@ doctor: $(INSTALLED)
 
 backfill: up
 	@source .local/env && \
-	  $(PY) -m local.corpus $(if $(SOURCE),--source "$$SOURCE",--corpus $(CORPUS)) && \
+	  $(PY) -m local.corpus $(if $(SOURCE),--source "$$SOURCE",--corpus $(CORPUS)) $(if $(MIRROR),--mirror) && \
 	  { $(PY) -m jobs submit -- backfill --config "$$INGEST_CONFIG" --report "$(CURDIR)/.local/report.json" || code=$$?; \
 	    case $${code:-0} in 0) ;; 3) echo "exit code 3: not every document is served; the report says which and why";; \
 	      *) exit $$code;; esac; } && \

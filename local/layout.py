@@ -12,6 +12,7 @@ STATE = ROOT / ".local"
 CACHE = STATE / "cache"
 RUN = STATE / "run"
 DATA = STATE / "data"
+LEDGER_FILE = STATE / "ledger.db"
 LOOPBACK = "127.0.0.1"
 
 

@@ -11,13 +11,16 @@ from local.service import Service
 
 DOCUMENTS = "documents"
 ARTIFACTS = "artifacts"
+QUEUE = "documents-events"
 REGION = "us-east-1"
 # moto takes any credentials; these are no secret
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "AWS_DEFAULT_REGION": REGION}
 
 
 def start(home: Path, *, port: int = 0) -> Service:
-    """Start an empty server with the versioned bucket `documents` and the bucket `artifacts`; port 0 picks a free one.
+    """Start an empty server with the versioned bucket `documents`, the bucket `artifacts` and a queue for events.
+
+    Port 0 picks a free one.
 
     Raises PortTaken, StartFailed.
     """
@@ -29,23 +32,20 @@ def start(home: Path, *, port: int = 0) -> Service:
     command = service.Command("moto", argv, home.resolve())
     started = service.start(command, lambda: url if net.answers(f"{url}/moto-api/") else None)
     try:
-        _create_buckets(url)
+        _furnish(url)
     except BaseException:
         started.stop()
         raise
     return started
 
 
-def _create_buckets(url: str) -> None:
+def _furnish(url: str) -> None:
     import boto3
 
-    s3 = boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name=REGION,
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-    )
+    session = boto3.Session(CREDENTIALS["AWS_ACCESS_KEY_ID"], CREDENTIALS["AWS_SECRET_ACCESS_KEY"], region_name=REGION)
+    s3, sqs = session.client("s3", endpoint_url=url), session.client("sqs", endpoint_url=url)
+    sqs.create_queue(QueueName=QUEUE)
+    sqs.close()
     for bucket in (DOCUMENTS, ARTIFACTS):
         s3.create_bucket(Bucket=bucket)
     s3.put_bucket_versioning(Bucket=DOCUMENTS, VersioningConfiguration={"Status": "Enabled"})

@@ -8,6 +8,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -52,6 +53,17 @@ def answers(url: str, timeout_s: float = 2.0) -> bool:
             return bool(response.status < 400)
     except (urllib.error.URLError, http.client.HTTPException, OSError):
         return False
+
+
+def is_open(url: str, timeout_s: float = 2.0) -> bool:
+    """True if something listens at the URL's host and port, whatever it would answer."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout_s).close()
+    except OSError:
+        return False
+    return True
 
 
 def send_json(method: str, url: str, body: object) -> object:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
+import re
 import shlex
 import shutil
 import time
@@ -13,14 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from local import moto, net, opensearch, postgres, ray_head, service
+from local import given, moto, net, opensearch, postgres, ray_head, service
 from local.errors import StartFailed
-from local.layout import CACHE, DATA, ROOT, RUN, STATE, http_url, ports
+from local.layout import CACHE, DATA, LEDGER_FILE, ROOT, RUN, STATE, http_url, ports
 from local.service import Service
 
-QUEUE = "documents-events"
 ENV_FILE = STATE / "env"
-LEDGER_FILE = STATE / "ledger.db"
 NAMES = ("postgres", "opensearch", "moto", "ray")
 
 
@@ -46,13 +47,15 @@ def up(say: Callable[[object], None]) -> None:
         _forget_what_moto_forgot(say)
         if "postgres" in _wanted():
             _up_one("postgres", lambda: postgres.start(DATA / "postgres"), say)
-        if not opensearch.is_prepared(_line()):
+        if given.server("opensearch") is None and not opensearch.is_prepared(_line()):
             say(
                 "note: the first start fetches OpenSearch from Maven Central and trains a startup cache, about a minute"
             )
         starts = _starts(variables())
         with ThreadPoolExecutor(len(starts)) as pool:
             pending = [pool.submit(_up_one, name, start, say) for name, start in starts.items()]
+        for found in _own_ledger():
+            say(found)
         _write_env(variables())
     failures = [error for done in pending if (error := done.exception()) is not None]
     if failures:
@@ -69,7 +72,8 @@ def clean() -> None:
     """`down`, then remove everything but the cache of downloads."""
     with _exclusive():
         _down()
-        shutil.rmtree(ray_head.temp_dir(DATA / "ray"), ignore_errors=True)
+        for home in DATA.glob("ray-*"):
+            shutil.rmtree(ray_head.temp_dir(home), ignore_errors=True)
         for path in STATE.iterdir():
             if path not in (CACHE, RUN):
                 _remove(path)
@@ -77,20 +81,16 @@ def clean() -> None:
 
 def status() -> list[Status]:
     """The state of every wanted service; starts nothing."""
-    return [_status(name) for name in NAMES if name in _wanted()]
+    return [*(_status(name) for name in NAMES if name in _wanted()), *_own_ledger()]
 
 
 def variables() -> dict[str, str]:
     """The environment of the jobs, as `up` writes it to `.local/env`."""
     return {
         "OPENSEARCH_URL": _url("opensearch"),
-        "AWS_ENDPOINT_URL": _url("moto"),
-        **moto.CREDENTIALS,
-        "LEDGER_URL": _url("postgres") if "postgres" in _wanted() else f"sqlite:///{LEDGER_FILE}",
+        **given.object_store(),
+        "LEDGER_URL": given.ledger() or (_url("postgres") if "postgres" in _wanted() else given.our_ledger()),
         "INGEST_CONFIG": str(ROOT / "local" / "config.yaml"),
-        "INGEST_BUCKET": moto.DOCUMENTS,
-        "INGEST_ARTIFACTS": moto.ARTIFACTS,
-        "INGEST_QUEUE": QUEUE,
         "INGEST_MODELS": str(STATE / "models"),
         "INGEST_FILES": str(STATE / "files"),
         "RAY_ADDRESS": _url("ray"),
@@ -108,7 +108,8 @@ def _exclusive() -> Iterator[None]:
 
 
 def _wanted() -> set[str]:
-    return set(NAMES) if os.environ.get("LEDGER") == "postgres" else set(NAMES) - {"postgres"}
+    is_asked_for = os.environ.get("LEDGER") == "postgres" and given.ledger() is None
+    return set(NAMES) if is_asked_for else set(NAMES) - {"postgres"}
 
 
 def _line() -> str:
@@ -116,24 +117,26 @@ def _line() -> str:
 
 
 def _homes() -> dict[str, Path]:
-    return {**{name: DATA / name for name in NAMES}, "opensearch": DATA / f"opensearch-{_line()}"}
+    places = {"opensearch": DATA / f"opensearch-{_line()}", "ray": DATA / f"ray-{_places()}"}
+    return {**{name: DATA / name for name in NAMES}, **places}
+
+
+def _places() -> str:
+    """Short hash of what jobs find in the environment of Ray's head: with other servers or keys it starts anew."""
+    environment = {**os.environ, **variables()}
+    told = {
+        name: value for name, value in environment.items() if name.startswith(("AWS_", "LEDGER_URL", "OPENSEARCH_"))
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _url(name: str) -> str:
-    chosen = ports()
     if name == "postgres":
         found = service.load(name, RUN)
         return found.url if found else ""
-    if name == "opensearch":
-        return external_opensearch() or http_url(chosen.opensearch)
-    return http_url({"moto": chosen.moto, "ray": chosen.ray_dashboard}[name])
-
-
-def external_opensearch() -> str | None:
-    """A server that the user names by ``OPENSEARCH_URL``, if it is not ours."""
-    url = os.environ.get("OPENSEARCH_URL", "").rstrip("/")
-    # a shell that sourced .local/env carries our own address
-    return url if url and url != http_url(ports().opensearch) else None
+    if name == "ray":
+        return http_url(ports().ray_dashboard)
+    return given.server(name) or given.our_url(name)
 
 
 def _starts(environment: Mapping[str, str]) -> dict[str, Callable[[], Service]]:
@@ -151,7 +154,7 @@ def _up_one(name: str, start: Callable[[], Service], say: Callable[[object], Non
     found = _status(name)
     if found.state == "down":
         if found.url:
-            raise StartFailed(f"OPENSEARCH_URL={found.url} does not answer; unset it to get a node of our own")
+            raise StartFailed(f"{given.VARIABLES[name]}={found.url} does not answer; unset it to get one of our own")
         _stop_recorded(name)
         started = start()
         started.save(RUN)
@@ -160,13 +163,18 @@ def _up_one(name: str, start: Callable[[], Service], say: Callable[[object], Non
 
 
 def _status(name: str) -> Status:
-    if name == "opensearch" and (url := external_opensearch()) is not None:
-        return Status(name, "yours" if net.answers(url) else "down", url)
+    if name in given.VARIABLES and (url := given.server(name)) is not None:
+        return Status(name, "yours" if net.is_open(url) else "down", url)
     found = service.load(name, RUN)
     # another port or OpenSearch line than the one that runs means: start it anew
     if found is None or not found.is_running() or (found.url, found.home) != (_url(name), _homes()[name]):
         return Status(name, "down", "")
     return Status(name, "kept", found.url)
+
+
+def _own_ledger() -> list[Status]:
+    """The user's database without its password; whether it answers is asked where a run begins."""
+    return [Status("ledger", "yours", re.sub(r":[^:@/]*@", ":***@", url))] if (url := given.ledger()) else []
 
 
 def _stop_recorded(name: str) -> bool:
@@ -187,7 +195,7 @@ def _down() -> list[str]:
 
 def _forget_what_moto_forgot(say: Callable[[object], None]) -> None:
     """Without its documents, which moto loses when it ends, a ledger or an index speaks of things that are gone."""
-    if _status("moto").state == "kept" or not (LEDGER_FILE.exists() or DATA.exists()):
+    if given.server("moto") or _status("moto").state == "kept" or not (LEDGER_FILE.exists() or DATA.exists()):
         return
     if any(_status(name).state == "kept" for name in NAMES):
         say("note: moto had ended, its buckets are empty now; `make clean` forgets the old ledger and index too")
@@ -203,4 +211,6 @@ def _remove(path: Path) -> None:
 
 def _write_env(values: Mapping[str, str]) -> None:
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in values.items()]
+    ENV_FILE.touch(mode=0o600)
+    ENV_FILE.chmod(0o600)  # a database of the user's own has its password in the URL
     ENV_FILE.write_text("".join(lines))

@@ -10,8 +10,8 @@ import hypothesis
 import psutil
 import pytest
 
+from local import given as given_servers
 from local import moto, opensearch, ray_head
-from local import stack as stack_of_local
 from local.moto import CREDENTIALS
 from tests.harness import Stack
 
@@ -51,7 +51,7 @@ def _children() -> list[psutil.Process]:
 @pytest.fixture(scope="session")
 def opensearch_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real OpenSearch node: that of ``OPENSEARCH_URL``, unless it is the laptop stack's own, else a new one."""
-    if given := stack_of_local.external_opensearch():
+    if given := given_servers.server("opensearch"):
         yield given
         return
     node = opensearch.start(tmp_path_factory.mktemp("opensearch"), line=os.environ.get("OPENSEARCH") or "2")
