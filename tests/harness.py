@@ -77,14 +77,16 @@ class Site:
     stack: Stack
     folder: Path
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    reads: Site | None = None  # whose bucket it indexes, instead of one of its own
     number: int = field(default_factory=lambda: next(_numbers))
 
     def __post_init__(self) -> None:
         self.s3 = boto3.client("s3", endpoint_url=self.stack.aws_url)
         self.search = OpenSearch([self.stack.opensearch_url])
-        for bucket in (self.bucket, self.artifacts):
-            self.s3.create_bucket(Bucket=bucket)
-        self.s3.put_bucket_versioning(Bucket=self.bucket, VersioningConfiguration={"Status": "Enabled"})
+        self.s3.create_bucket(Bucket=self.artifacts)
+        if not self.reads:
+            self.s3.create_bucket(Bucket=self.bucket)
+            self.s3.put_bucket_versioning(Bucket=self.bucket, VersioningConfiguration={"Status": "Enabled"})
         self.config.write_text(yaml.safe_dump(self._config()))
 
     s3: Any = field(init=False)
@@ -92,7 +94,7 @@ class Site:
 
     @property
     def bucket(self) -> str:
-        return f"docs-{os.getpid()}-{self.number}"
+        return self.reads.bucket if self.reads else f"docs-{os.getpid()}-{self.number}"
 
     @property
     def artifacts(self) -> str:
@@ -198,6 +200,17 @@ class Site:
             if len(hits) < 2000:
                 return
             after = {"search_after": hits[-1]["sort"]}
+
+    @property
+    def index(self) -> str:
+        """The one index behind the alias."""
+        (found,) = self.search.indices.get_alias(name=self.alias)
+        return str(found)
+
+    def settings(self) -> dict[str, Any]:
+        """Settings of the index behind the alias."""
+        found = self.search.indices.get_settings(index=self.index)
+        return dict(found[self.index]["settings"]["index"])
 
     def expected_ids(self, chunks: Chunks, keys: set[str]) -> set[str]:
         """Ids of all chunks that the newest versions of ``keys`` must have, from the listing and their chunk counts."""

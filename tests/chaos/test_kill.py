@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -64,6 +65,45 @@ def test_a_killed_job_goes_on_where_it_stood(site: Site, undisturbed: Site) -> N
     in_flight = 3 * 96  # two calls in the embed actor and one block behind them may have been written unseen
     assert outcome.report["chunks"]["embedded"] <= total - written + in_flight
     assert outcome.report["pages"] < 16 * 24  # what was parsed and settled is not parsed again
+
+
+MOMENTS = {
+    "listing": "SELECT 1 FROM history LIMIT 1",  # the first page is in the ledger, nothing is taken
+    "verifying": "SELECT 1 FROM history WHERE to_state = 'ready' LIMIT 1",
+    "ending": "SELECT 1 FROM (SELECT count(*) AS n FROM jobs WHERE state = 'ready') WHERE n = 16",
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_job_killed_at_any_moment_goes_on(moment: str, site: Site, undisturbed: Site) -> None:
+    job = site.start()
+    deadline = time.monotonic() + 150
+    while not site.ledger_rows(MOMENTS[moment]):
+        assert job.poll() is None, "the job ended before there was anything to kill"
+        assert time.monotonic() < deadline, f"{moment} did not come within 150 s"
+        time.sleep(0.02)
+    driver(site).kill()
+    assert site.finish(job).code != 0
+    outcome = site.backfill()
+
+    assert outcome.code == 0, outcome.output[-3000:]
+    assert_equal(site, undisturbed)
+    assert site.settings()["refresh_interval"] == "1s"
+
+
+def test_an_interrupted_job_says_so_and_goes_on(site: Site, undisturbed: Site) -> None:
+    job = site.start()
+    site.wait_for_chunks(96, job)
+    job.send_signal(signal.SIGINT)  # Ctrl-C on the submitting side stops the job
+    outcome = site.finish(job)
+
+    assert outcome.code == 130, outcome.output[-3000:]
+    assert (outcome.report["outcome"], outcome.report["exit_code"]) == ("interrupted", 130)
+    assert 96 <= outcome.report["chunks"]["written"] < len(undisturbed.chunks())
+    assert site.settings()["refresh_interval"] == "1s"  # what is there can be searched
+
+    assert site.backfill().code == 0
+    assert_equal(site, undisturbed)
 
 
 @pytest.mark.parametrize("stage", ["Triage", "Parse", "Embed", "Index"])

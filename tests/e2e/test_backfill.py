@@ -8,9 +8,10 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
+import yaml
 
 from tests import corpus
-from tests.harness import Site, Stack, contents
+from tests.harness import Site, Stack, contents, digest
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
 HEALTHY = corpus.healthy(8, seed=1)
@@ -36,6 +37,29 @@ def test_first_run_indexes_exactly_the_expected_chunks(site: Site) -> None:
     assert outcome.report["chunks"]["expected"] == outcome.report["chunks"]["written"] == len(chunks)
     assert outcome.report["chunks"]["truncated"] == 0
     assert outcome.report["skipped"]["folder"] == 1
+
+
+def test_every_hash_of_a_chunk_is_what_the_documentation_says(site: Site) -> None:
+    for chunk, fields in site.chunks().items():
+        name = (fields["doc_bucket"], fields["doc_key"])
+        assert chunk == digest(*name, fields["doc_version"], str(fields["chunk_index"]))
+        assert fields["document_id"] == digest(*name, fields["doc_version"])
+        assert fields["doc_key_hash"] == digest(*name)
+        assert fields["content_hash"] == digest(fields["header"], fields["text"])
+
+
+def test_healthy_documents_have_the_same_chunks_without_the_broken_ones(
+    site: Site, stack: Stack, tmp_path: Path
+) -> None:
+    alone = Site(stack, tmp_path, reads=site)
+    outcome = alone.backfill("--exclude", "broken/*")
+
+    assert outcome.code == 0, outcome.output
+    assert outcome.report["outcome"] == "ready"
+    assert outcome.report["skipped"]["excluded"] == len(BROKEN)
+    beside, mine = site.chunks(), alone.chunks()
+    assert mine.keys() == beside.keys()
+    assert contents(mine) == contents(beside)
 
 
 def test_each_broken_document_ends_at_once_with_a_reason(site: Site) -> None:
@@ -77,8 +101,7 @@ def test_second_run_embeds_nothing_and_writes_nothing(site: Site) -> None:
 
 
 def test_index_has_its_settings_back(site: Site) -> None:
-    settings = next(iter(site.search.indices.get_settings(index=site.alias).values()))["settings"]["index"]
-    assert settings["refresh_interval"] == "1s"
+    assert site.settings()["refresh_interval"] == "1s"
 
 
 def test_a_new_version_replaces_the_old_one_and_a_deleted_key_goes(site: Site) -> None:
@@ -122,25 +145,10 @@ def test_a_version_that_can_not_be_read_leaves_the_old_one_serving(site: Site) -
     assert {i: f for i, f in site.chunks().items() if f["doc_key"] == key} == before
 
 
-def test_healthy_documents_come_out_the_same_without_the_broken_ones(site: Site, stack: Stack, tmp_path: Path) -> None:
-    alone = Site(stack, tmp_path)
-    alone.put(HEALTHY)
-    outcome = alone.backfill()
-
-    assert outcome.code == 0, outcome.output
-    assert outcome.report["outcome"] == "ready"
-    shared = contents(site.chunks())
-    mine = contents(alone.chunks())
-    unchanged = {key for key in mine if key in shared and key[0].endswith((".html", ".txt"))}
-    assert unchanged
-    assert all(mine[key] == shared[key] for key in unchanged)
-
-
 def test_an_index_that_was_thrown_away_is_built_again(site: Site) -> None:
     newest = site.newest()
     before = contents({i: f for i, f in site.chunks().items() if f["doc_version"] == newest[f["doc_key"]]})
-    (index,) = site.search.indices.get_alias(name=site.alias)
-    site.search.indices.delete(index=index)
+    site.search.indices.delete(index=site.index)
     outcome = site.backfill()
 
     assert contents(site.chunks()) == before
@@ -159,3 +167,17 @@ def test_chunks_lost_behind_our_back_are_written_again(site: Site) -> None:
     assert site.chunks().keys() == before.keys()
     assert outcome.report["chunks"]["written"] == len(lost)
     assert outcome.report["chunks"]["embedded"] == len(lost)
+
+
+def test_another_chunk_size_builds_beside_and_serves_only_when_promoted(site: Site) -> None:
+    before, served = site.chunks(), site.index
+    config = yaml.safe_load(site.config.read_text())
+    site.config.write_text(yaml.safe_dump({**config, "chunk": {"size": 60, "header_tokens": 12}}))
+    built = site.backfill()
+    assert built.report["chunks"]["written"] > len(before)
+    assert (site.index, site.chunks()) == (served, before)  # readers notice nothing
+
+    promoted = site.backfill("--promote")
+    assert promoted.report["chunks"]["embedded"] == 0
+    assert site.index == promoted.report["generation"] != served
+    assert len(site.chunks()) == built.report["chunks"]["written"]

@@ -1,9 +1,11 @@
-"""The same job on PostgreSQL, over all versions, and on a cluster whose GPUs are on one node."""
+"""The same job in other ways: PostgreSQL, all versions, `ray job submit`, two at once, GPUs on one node."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from tests import corpus
 from tests.harness import Site, Stack, digest
 
 DOCUMENTS = corpus.healthy(4, seed=3)
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -40,6 +43,44 @@ def test_all_versions_on_a_postgresql_ledger(stack: Stack, tmp_path: Path, postg
         for fields in chunks.values()
         for number in range(fields["chunk_count"])
     }
+
+
+def test_ray_job_submit_ships_the_working_directory(stack: Stack, tmp_path: Path) -> None:
+    site = Site(stack, tmp_path, {"index.actors": 2, "embed.concurrency": 3, "index.cpus": 0.05})
+    site.put(DOCUMENTS)
+    shipped = tmp_path / "shipped"
+    for name in ("jobs", "ingest"):
+        shutil.copytree(ROOT / name, shipped / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (shipped / "my.yaml").write_text(site.config.read_text())  # found only where the folder arrived
+    command = [str(Path(sys.executable).with_name("ray")), "job", "submit", "--address", stack.jobs_url]
+    backfill = ["python", "-m", "jobs", "backfill", "--config", "my.yaml", "--report", str(site.report)]
+    job = subprocess.run(
+        [*command, "--working-dir", ".", "--", *backfill],
+        cwd=shipped, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+
+    assert job.returncode == 0, job.stdout[-3000:] + job.stderr[-2000:]
+    assert set(site.chunks()) == site.expected_ids(site.chunks(), set(DOCUMENTS))
+    throttle = json.loads(site.report.read_text())["throttle"]  # of two index actors, over their shared window
+    assert throttle["index_in_flight_allowed"] == 2
+    assert 1 <= throttle["index_in_flight_peak"] < throttle["embed_in_flight_allowed"] == 3
+
+
+def test_two_jobs_at_once_share_the_documents(stack: Stack, tmp_path: Path) -> None:
+    small = {f"{stage}.cpus": 0.05 for stage in ("triage", "parse", "embed", "index")}  # both find a place
+    site = Site(stack, tmp_path, {**small, "run.window_documents": 2})
+    documents = corpus.healthy(12, seed=5)
+    site.put(documents)
+    other = tmp_path / "other.json"
+    jobs = site.start(), site.start("--report", str(other))
+    outcomes = [site.finish(job) for job in jobs]
+
+    assert {outcome.code for outcome in outcomes} <= {0, 3}  # the first to end sees what the other still has in flight
+    assert 0 in {outcome.code for outcome in outcomes}, outcomes[0].output[-2000:] + outcomes[1].output[-2000:]
+    chunks = site.chunks()
+    assert set(chunks) == site.expected_ids(chunks, set(documents))
+    told = [outcomes[0].report["chunks"], json.loads(other.read_text())["chunks"]]
+    assert sum(row["embedded"] for row in told) == sum(row["written"] for row in told) == len(chunks)
 
 
 @pytest.fixture

@@ -73,6 +73,17 @@ def test_both_together_find_both(cluster: Cluster) -> None:
     assert set(found) == {"1.pdf", "2.pdf"}
 
 
+def test_the_servers_own_hybrid_query_ranks_what_the_engine_wrote(cluster: Cluster) -> None:
+    normalized = {"normalization": {"technique": "min_max"}, "combination": {"technique": "arithmetic_mean"}}
+    pipeline = {"phase_results_processors": [{"normalization-processor": normalized}]}
+    cluster.call("PUT", "/_search/pipeline/search-both", pipeline)
+    knn = {"knn": {"vector": {"vector": near(2).tolist(), "k": 3}}}
+    body = {"size": 2, "query": {"hybrid": {"queries": [{"match": {"text": "beta"}}, knn]}}}
+    found = cluster.call("POST", f"/{ALIAS}/_search", body, search_pipeline="search-both")
+    cluster.call("DELETE", "/_search/pipeline/search-both")
+    assert {hit["_source"]["doc_key"] for hit in found["hits"]["hits"]} == {"1.pdf", "2.pdf"}
+
+
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 @pytest.mark.parametrize(
     ("principals", "tenant", "readable"),
