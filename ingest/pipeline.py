@@ -26,7 +26,7 @@ from ray.exceptions import RayError
 from ingest import rows
 from ingest.config import Config
 from ingest.errors import ConfigError, PreflightError, StoreUnavailable
-from ingest.failure import Backoff
+from ingest.failure import Backoff, with_retries
 from ingest.index.sink import Sink
 from ingest.index.throttle import Gate, Signal, Throttle, ThrottleReport
 from ingest.model import Document, Receipt
@@ -40,6 +40,7 @@ from ingest.verify import Verifier
 from ingest.work import Run
 
 RETRY_PAUSE = Backoff(base_s=5.0)  # between two tries of documents that failed for a passing reason
+ROOM = Backoff(base_s=1.0, budget_s=20.0)  # the actors of a job that just ended go one after the other
 DOCUMENTS_PER_BLOCK = 32  # a triage call; a block costs Ray 20-40 ms, an inspection 1-100 ms
 
 
@@ -203,6 +204,18 @@ def start_ray(config: Config) -> None:
         raise ConfigError(f"ledger.url: SQLite works on one node and this cluster has {nodes}; use PostgreSQL")
     if nodes >= config.run.nodes:  # a smaller cluster may still grow into what the pools ask for
         config.check_cluster(resources.get("CPU", 0), resources.get("GPU", 0))
+        with_retries(partial(require_room, config), ROOM, time.sleep, passing=(PreflightError,))
+
+
+def require_room(config: Config) -> None:
+    """Raises PreflightError where other jobs hold what the pools need: both would wait for each other."""
+    resources: Mapping[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    free = resources.get("CPU", 0)
+    if config.pool_cpus > free - 1:
+        raise PreflightError(
+            f"{free:g} CPUs of the cluster are free; the pools hold {config.pool_cpus:g} and one must stay free: wait "
+            "for the other jobs to end (`ray job list`), or lower actors or cpus of triage, parse, embed or index"
+        )
 
 
 def _join_or_start() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+import ray
+
 from ingest import rows
 from ingest.config import EmbedConfig, ParseConfig, parse
+from ingest.errors import PreflightError
 from ingest.model import Document, document_id
-from ingest.pipeline import DOCUMENTS_PER_BLOCK, blocks, pool
+from ingest.pipeline import DOCUMENTS_PER_BLOCK, blocks, pool, require_room
 
 CONFIG = parse(
     {
@@ -46,3 +50,13 @@ def test_a_pool_asks_for_a_gpu_only_if_it_is_given_one() -> None:
 def test_only_a_pool_with_several_calls_in_flight_is_threaded() -> None:
     assert not pool(ParseConfig())["compute"].enable_true_multi_threading
     assert pool(EmbedConfig(concurrency=2), batch_size=96)["compute"].enable_true_multi_threading
+
+
+def test_a_run_that_would_wait_for_the_cpus_of_another_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CONFIG.pool_cpus == pytest.approx(0.7)
+    monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 1.7})  # as a real cluster with other jobs says
+    require_room(CONFIG)
+    for free in ({"CPU": 1.6}, {}):
+        monkeypatch.setattr(ray, "available_resources", lambda free=free: free)
+        with pytest.raises(PreflightError, match=r"the pools hold 0\.7 and one must stay free"):
+            require_room(CONFIG)
