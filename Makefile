@@ -74,6 +74,7 @@ $(INSTALLED): pyproject.toml requirements/lock.txt requirements/uv.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	@$(if $(filter cpu,$(TORCH)),$(install_cpu),$(install_locked))
 	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@$(PY) -c 'import jobs.backfill, openvino'  # compiled here once, not by all processes of the first job at the same time
 	@rm -f $(VENV)/.installed-*; touch $@
 
 install_locked = $(UV) pip install --quiet --python $(PY) --require-hashes -r requirements/lock.txt

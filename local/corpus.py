@@ -80,7 +80,7 @@ def translated_errors(bucket: str) -> Iterator[None]:
         yield
     except (BotoCoreError, ClientError) as error:
         where = os.environ.get("AWS_ENDPOINT_URL", "AWS")
-        advice = "Is the local stack up, and its environment set?"
+        advice = "Is it up, is the bucket there, is the environment set? INGEST_BUCKET names another bucket."
         raise LoadError(f"bucket {bucket} at {where}: {error}. {advice}") from error
 
 
