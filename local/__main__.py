@@ -31,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say(line: object) -> None:
-    print(line, flush=True)
+    sys.stdout.write(f"{line}\n")  # in one piece: services start side by side
+    sys.stdout.flush()
 
 
 def _up() -> int:

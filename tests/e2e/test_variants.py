@@ -68,7 +68,7 @@ def test_ray_job_submit_ships_the_working_directory(stack: Stack, tmp_path: Path
 
 def test_two_jobs_at_once_share_the_documents(stack: Stack, tmp_path: Path) -> None:
     small = {f"{stage}.cpus": 0.05 for stage in ("triage", "parse", "embed", "index")}  # both find a place
-    site = Site(stack, tmp_path, {**small, "run.window_documents": 2})
+    site = Site(stack, tmp_path, {**small, "run.window_documents": 4})
     documents = corpus.healthy(12, seed=5)
     site.put(documents)
     other = tmp_path / "other.json"
@@ -94,11 +94,12 @@ def cluster() -> Iterator[Any]:
     made.shutdown()
 
 
-def test_embed_actors_sit_where_the_gpus_are(cluster: Any, stack: Stack, tmp_path: Path) -> None:
+def test_embed_actors_sit_where_the_gpus_are(cluster: Any, stack: Stack, tmp_path: Path, postgres_url: str) -> None:
     import ray
 
     ray_api: Any = ray  # untyped in parts
-    site = Site(stack, tmp_path, {"embed.gpus": 1.0, "embed.actors": 2, "embed.concurrency": 1, "embed.cpus": 0.0})
+    pools = {"embed.gpus": 1.0, "embed.actors": 2, "embed.concurrency": 1, "embed.cpus": 0.0}
+    site = Site(stack, tmp_path, {**pools, "ledger.url": postgres_url})
     site.put(DOCUMENTS)
     job = subprocess.run(
         [sys.executable, "-m", "jobs", "backfill", "--config", str(site.config)],
