@@ -86,8 +86,10 @@ class Stats:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person reads them: ``48 s``, ``12 min``, ``3 h 20 min``."""
+    """Seconds as a person reads them: ``48 s``, ``2 min 5 s``, ``12 min``, ``3 h 20 min``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
+    if seconds < 599.5:
+        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

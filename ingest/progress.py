@@ -100,7 +100,7 @@ class Ticker:
         rate = written / max(1e-9, seconds - self._first_chunk) if written else 0.0
         eta = f", about {duration(left / rate)} left" if rate and left > 0 else ""
         return (
-            f"{duration(seconds):>6}  {ended:,}/{total:,} documents, "
+            f"{duration(seconds):>10}  {ended:,}/{total:,} documents, "
             f"{int(stats.get('parse.pages', 0)):,} pages parsed, {int(written):,} chunks indexed, {rate:.0f}/s{eta}"
         )
 

@@ -130,7 +130,8 @@ def test_a_call_that_fails_is_timed_too() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.2, "0 s"), (48, "48 s"), (89.4, "89 s"), (90, "2 min"), (720, "12 min"), (5369, "89 min"),
+        (0.2, "0 s"), (48, "48 s"), (89.4, "89 s"), (90, "1 min 30 s"), (599.4, "9 min 59 s"), (599.6, "10 min"),
+        (720, "12 min"), (5369, "89 min"),
         (5400, "1 h 30 min"), (12_000, "3 h 20 min"), (86_400, "24 h 0 min"),
     ],
 )  # fmt: skip
