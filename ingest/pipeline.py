@@ -133,9 +133,10 @@ def pool(section: Any, batch_size: int | None = None) -> dict[str, Any]:
 
 def shared_gate(config: Config) -> Callable[[], Gate]:
     """What gives an index actor its gate: with several actors the one window lives in an actor of its own."""
+    limits = (config.index.in_flight, 2 * config.index.timeout_s)  # a bulk of a living writer has ended by then
     if config.index.actors == 1:
-        return partial(Throttle, config.index.in_flight)
-    window = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Throttle).remote(config.index.in_flight)
+        return partial(Throttle, *limits)
+    window = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Throttle).remote(*limits)
     return partial(RemoteGate, window)
 
 
