@@ -40,7 +40,8 @@ from ingest.verify import Verifier
 from ingest.work import Run
 
 RETRY_PAUSE = Backoff(base_s=5.0)  # between two tries of documents that failed for a passing reason
-ROOM = Backoff(base_s=1.0, budget_s=20.0)  # the actors of a job that just ended go one after the other
+# Asked often: the actors of a job that just ended go one after the other, and tasks hold a CPU for moments only.
+ROOM = Backoff(base_s=0.3, cap_s=0.3, budget_s=20.0)
 DOCUMENTS_PER_BLOCK = 32  # a triage call; a block costs Ray 20-40 ms, an inspection 1-100 ms
 
 

@@ -146,14 +146,14 @@ def bulk_settings(config: Config, ledger: Ledger, index: str) -> Iterator[None]:
         yield
         return
     if not saved:
-        saved = patiently(lambda: generations.settings(cluster, index))
-        ledger.save_settings(index, saved)  # before they change
+        found = patiently(lambda: generations.settings(cluster, index))
+        saved = ledger.keep_settings(index, found)  # before they change, and those of the first where two runs begin
     patiently(lambda: generations.bulk_settings_on(cluster, index))
     try:
         yield
     finally:
         with_retries(lambda: generations.restore_settings(cluster, index, saved), RESTORING, time.sleep)
-        ledger.save_settings(index, None)
+        ledger.forget_settings(index)
 
 
 def _is_read(cluster: Cluster, alias: str, index: str) -> bool:

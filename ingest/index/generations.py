@@ -35,9 +35,15 @@ def create(cluster: Cluster, name: str, body: Mapping[str, Any]) -> str:
 
 
 def create_or_adopt(cluster: Cluster, name: str, body: Mapping[str, Any]) -> str:
-    """As ``create``; an index of that name whose ``_meta`` is the same was made by a run that was killed then."""
-    if not cluster.find("GET", f"/{name}/_settings", filter_path="*.settings.index.uuid"):
+    """As ``create``; an index of that name with the same ``_meta`` is adopted.
+
+    It was made by a run that was killed then, or by one that began at the same moment.
+    """
+    try:
         return create(cluster, name, body)
+    except StoreRefused:
+        if not cluster.find("GET", f"/{name}/_settings", filter_path="*.settings.index.uuid"):
+            raise
     if meta(cluster, name) != body["mappings"]["_meta"]:
         raise StoreRefused(f"index {name} is there and is not ours; delete or rename it, then run again")
     return uuid(cluster, name)

@@ -80,6 +80,15 @@ def saved_settings(connection: Connection, name: str) -> dict[str, Any] | None:
     return None if found is None else dict(found)
 
 
+def keep_settings(connection: Connection, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The index settings to be restored: those that are kept already, else these."""
+    query = select(generations.c.saved_settings).where(generations.c.name == name).with_for_update()
+    if kept := connection.execute(query).scalar():
+        return dict(kept)
+    save(connection, name, {"saved_settings": dict(settings)})
+    return dict(settings)
+
+
 def canary(connection: Connection, name: str, vector: Sequence[float]) -> list[float]:
     """The generation's canary vector: the first one that was given for it."""
     query = select(generations.c.canary).where(generations.c.name == name).with_for_update()

@@ -306,10 +306,13 @@ class Ledger:
         """Assigns the state of a generation."""
         self._write(lambda connection: generations.save(connection, name, {"state": state}))
 
-    def save_settings(self, name: str, settings: Mapping[str, Any] | None) -> None:
-        """Keeps the index settings to be restored; None forgets them."""
-        values = {"saved_settings": None if settings is None else dict(settings)}
-        self._write(lambda connection: generations.save(connection, name, values))
+    def keep_settings(self, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The index settings to be restored: those that a run kept before, else these."""
+        return self._write(lambda connection: generations.keep_settings(connection, name, settings))
+
+    def forget_settings(self, name: str) -> None:
+        """Called when the index has its settings back."""
+        self._write(lambda connection: generations.save(connection, name, {"saved_settings": None}))
 
     def saved_settings(self, name: str) -> dict[str, Any] | None:
         """The index settings to be restored, or None."""

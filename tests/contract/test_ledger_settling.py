@@ -271,9 +271,12 @@ def test_index_made_anew_changes_only_the_uuid(ledger: Ledger) -> None:
 def test_saved_settings_are_kept_until_forgotten(ledger: Ledger) -> None:
     add_generation(ledger)
     assert ledger.saved_settings(GEN) is None
-    ledger.save_settings(GEN, {"refresh_interval": "1s"})
+    assert ledger.keep_settings(GEN, {"refresh_interval": "1s"}) == {"refresh_interval": "1s"}
+    assert ledger.keep_settings(GEN, {"refresh_interval": "-1"}) == {
+        "refresh_interval": "1s"
+    }
     assert ledger.saved_settings(GEN) == {"refresh_interval": "1s"}
-    ledger.save_settings(GEN, None)
+    ledger.forget_settings(GEN)
     assert ledger.saved_settings(GEN) is None
 
 

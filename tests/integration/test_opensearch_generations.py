@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,13 @@ def test_promoting_may_be_repeated(cluster: Cluster, alias: str) -> None:
     for _ in range(2):
         generations.promote(cluster, alias, f"{alias}-2")
         assert generations.targets(cluster, alias) == [f"{alias}-2"]
+
+
+def test_runs_that_make_the_same_index_at_once_all_get_it(cluster: Cluster, alias: str) -> None:
+    body = index_body(IndexConfig(url="http://unused"), 8, {"generation": alias})
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: generations.create_or_adopt(cluster, alias, body), range(4)))
+    assert len(set(made)) == 1
 
 
 def test_an_index_that_a_killed_run_made_is_adopted_and_a_foreign_one_refused(cluster: Cluster, alias: str) -> None:

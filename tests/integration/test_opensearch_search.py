@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -73,6 +74,7 @@ def test_both_together_find_both(cluster: Cluster) -> None:
     assert set(found) == {"1.pdf", "2.pdf"}
 
 
+@pytest.mark.skipif(os.environ.get("OPENSEARCH") == "3", reason="neural-search is not published as a zip for that line")
 def test_the_servers_own_hybrid_query_ranks_what_the_engine_wrote(cluster: Cluster) -> None:
     normalized = {"normalization": {"technique": "min_max"}, "combination": {"technique": "arithmetic_mean"}}
     pipeline = {"phase_results_processors": [{"normalization-processor": normalized}]}
