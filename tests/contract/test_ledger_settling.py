@@ -272,9 +272,7 @@ def test_saved_settings_are_kept_until_forgotten(ledger: Ledger) -> None:
     add_generation(ledger)
     assert ledger.saved_settings(GEN) is None
     assert ledger.keep_settings(GEN, {"refresh_interval": "1s"}) == {"refresh_interval": "1s"}
-    assert ledger.keep_settings(GEN, {"refresh_interval": "-1"}) == {
-        "refresh_interval": "1s"
-    }
+    assert ledger.keep_settings(GEN, {"refresh_interval": "-1"}) == {"refresh_interval": "1s"}
     assert ledger.saved_settings(GEN) == {"refresh_interval": "1s"}
     ledger.forget_settings(GEN)
     assert ledger.saved_settings(GEN) is None
