@@ -18,21 +18,25 @@ KEPT_BYTES = 64 << 20  # artifacts an actor remembers, compressed: the closer of
 
 
 class Artifacts:
-    """The artifact store: ``parser/document/number-from-to``, gzipped JSON; a range cut otherwise is another key."""
+    """The artifact store: ``parser/document/number-from-to``, gzipped JSON; a range cut otherwise is another key.
+
+    Written once. Where failed pages were read again, the whole stands under a key of its own, ``….edition``.
+    """
 
     def __init__(self, client: Any, config: ArtifactConfig) -> None:
         self._client = client
         self._config = config
         self._recent: OrderedDict[str, bytes] = OrderedDict()
 
-    def key(self, parser: str, document_id: str, number: int, pages: tuple[int, int]) -> str:
+    def key(self, parser: str, document_id: str, number: int, pages: tuple[int, int], edition: int = 0) -> str:
         """S3 key of a segment's artifact; ``pages`` are its first and last."""
-        name = f"{number:05d}-{pages[0]}-{pages[1]}.json.gz"
+        name = f"{number:05d}-{pages[0]}-{pages[1]}{f'.{edition}' if edition else ''}.json.gz"
         return f"{self._config.prefix}{parser}/{document_id[:2]}/{document_id}/{name}"
 
     def put(self, segment: ParsedSegment) -> tuple[str, ParsedSegment]:
         """Its key and what stands there: the segment, or what was stored before. Raises SourceError, StoreRefused."""
-        key = self.key(segment.parser, segment.document_id, segment.number, (segment.page_from, segment.page_to))
+        pages = (segment.page_from, segment.page_to)
+        key = self.key(segment.parser, segment.document_id, segment.number, pages, segment.edition)
         body = gzip.compress(orjson.dumps(segment), compresslevel=1, mtime=0)
         try:
             self._client.put_object(Bucket=self._config.bucket, Key=key, Body=body, IfNoneMatch="*")

@@ -126,6 +126,9 @@ class EmbedConfig(Section):
     threads: int = Field(0, ge=0, description="threads of the model in one actor; 0 = CPUs of the node / actors on it")
     streams: int = Field(0, ge=0, description="OpenVINO: micro-batches computed side by side; 0 = one per thread")
     micro_batch: int = Field(0, ge=0, description="rows computed at once; 0 = 8 on CPU, 96 on GPU")
+    retry_budget_s: float = Field(
+        300.0, ge=0, description="seconds after which a call to a model that is down is given up"
+    )
     cache_dir: str = Field("~/.cache/doc-ingest/models", description="where converted models are kept, on each node")
 
     @property
@@ -166,6 +169,10 @@ class VerifyConfig(Section):
     every_s: float = Field(5.0, gt=0, description="seconds between two verify windows")
 
 
+class MirrorConfig(Section):
+    table: str = Field("", description="DynamoDB table with each key's status, for front ends that poll; empty = none")
+
+
 class RunConfig(Section):
     nodes: int = Field(1, ge=1, description="nodes of the cluster; SQLite is refused above 1")
     window_documents: int = Field(5000, ge=1, description="documents in one execution; bounds driver memory")
@@ -186,6 +193,7 @@ class Config(Section):
     chunk: ChunkConfig = ChunkConfig()
     embed: EmbedConfig = EmbedConfig()
     verify: VerifyConfig = VerifyConfig()
+    mirror: MirrorConfig = MirrorConfig()
     run: RunConfig = RunConfig()
 
     @model_validator(mode="after")
@@ -198,12 +206,15 @@ class Config(Section):
         if self.ledger.url.startswith("sqlite") and self.run.nodes > 1:
             raise ValueError(f"ledger.url: SQLite works on one node, run.nodes is {self.run.nodes}; use PostgreSQL")
         waits = max(
-            self.index.retry_budget_s + self.index.timeout_s, self.run.segments_per_block * 4 * self.parse.timeout_s
+            self.index.retry_budget_s + self.index.timeout_s,
+            self.run.segments_per_block * 4 * self.parse.timeout_s,
+            self.embed.retry_budget_s,
         )
         if self.run.no_progress_s <= waits:
             raise ValueError(
                 f"run.no_progress_s ({self.run.no_progress_s:g}) must be above what a stage may wait ({waits:g}): "
-                "index.retry_budget_s + index.timeout_s, and segments_per_block x 4 tries x parse.timeout_s"
+                "index.retry_budget_s + index.timeout_s, embed.retry_budget_s, and segments_per_block x 4 tries x "
+                "parse.timeout_s"
             )
         if self.parse.timeout_s >= self.run.lease_s:
             raise ValueError(f"parse.timeout_s ({self.parse.timeout_s}) must be below run.lease_s ({self.run.lease_s})")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 from ingest import failure, observe
@@ -17,6 +18,8 @@ from ingest.index.throttle import Throttle
 from ingest.model import Document, Failure, IndexChunk, State, chunk_id, content_hash
 from ingest.state import ConstructRecord, Ledger, SegmentRow
 from ingest.work import Run, end_document
+
+SIZE_BINS = 16  # of the histogram of chunk sizes
 
 
 class Stored:
@@ -105,6 +108,9 @@ class Construct:
         self._stats.add("construct.documents")
         self._stats.add("construct.chunks", len(items))
         self._stats.add("construct.unchanged", unchanged)
+        width = max(1, self._run.config.chunk.size // SIZE_BINS)
+        for low, number in Counter(item.chunk.tokens // width * width for item in items).items():
+            self._stats.add(f"construct.tokens_from.{low}", number)
         self._ledger.record_chunks(
             self._run.generation,
             ConstructRecord(

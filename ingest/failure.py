@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -48,10 +49,14 @@ REASONS: dict[str, Reason] = {
     # degrade: this unit is lost, its document goes on
     "timeout": Reason(Branch.DEGRADE, "Reading these pages took longer than allowed."),
     "engine_crashed": Reason(Branch.DEGRADE, "The engine crashed on these pages."),
+    "actor_died": Reason(
+        Branch.DEGRADE, "The process that worked on this died each time, and only then; its log may say why."
+    ),
     "out_of_memory": Reason(Branch.DEGRADE, "Reading these pages took more memory than allowed."),
     "pages_missing": Reason(Branch.DEGRADE, "The engine gave back fewer pages than there are."),
     "empty_segment": Reason(Branch.DEGRADE, "No text came out where text was expected."),
     "bad_vector": Reason(Branch.DEGRADE, "The model gave a vector with NaN, infinity or only zeros."),
+    "embed_failed": Reason(Branch.DEGRADE, "The model failed on this text while it answered for others."),
     "mapping_rejected": Reason(Branch.DEGRADE, "The index refused this chunk's fields."),
     "chunk_too_large": Reason(Branch.DEGRADE, "This chunk alone is larger than the index takes."),
     # transient: the same again later
@@ -116,6 +121,63 @@ class Backoff:
             spent += pause
             bound = min(self.cap_s, bound * 2)
             yield pause
+
+
+class Breaker:
+    """Keeps callers off a service that is down; thread-safe.
+
+    After ``threshold`` calls in a row without an answer nobody calls for ``cool_s``, longer each time, up to ``cap_s``.
+    Then one caller may try; an answer lets all through again.
+    """
+
+    def __init__(self, threshold: int = 3, cool_s: float = 1.0, cap_s: float = 30.0) -> None:
+        self._threshold = threshold
+        self._cool_s = cool_s
+        self._cap_s = cap_s
+        self._failed = 0
+        self._until = 0.0
+        self._lock = threading.Lock()
+
+    def wait(self, now: float) -> float:
+        """Seconds after which to ask again, 0 for a caller who may call now."""
+        with self._lock:
+            if self._failed < self._threshold:
+                return 0.0
+            if now < self._until:
+                return self._until - now
+            self._until = now + self._pause_s()  # for the others: this one tries
+            return 0.0
+
+    def failed(self, now: float) -> None:
+        """A call got no answer."""
+        with self._lock:
+            self._failed += 1
+            self._until = now + self._pause_s()
+
+    def passed(self) -> None:
+        """The service answered, whatever it said."""
+        with self._lock:
+            self._failed = 0
+
+    def _pause_s(self) -> float:
+        return float(min(self._cap_s, self._cool_s * 2.0 ** max(0, self._failed - self._threshold)))
+
+    def through(
+        self,
+        call: Callable[[], T],
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> T:
+        """The result of ``call``, made when it is this caller's turn; StoreUnavailable counts as no answer."""
+        while wait := self.wait(clock()):
+            sleep(wait)
+        try:
+            result = call()
+        except StoreUnavailable:
+            self.failed(clock())
+            raise
+        self.passed()
+        return result
 
 
 def with_retries(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -38,6 +38,11 @@ def document_id(bucket: str, key: str, version: str) -> str:
 def chunk_id(bucket: str, key: str, version: str, chunk_index: int) -> str:
     """Id of one chunk and its ``_id`` in the index: 64 hex digits. ``docs/index.md`` tells how to recompute it."""
     return digest(bucket, key, version, str(chunk_index))
+
+
+def batch_id(chunk_ids: Iterable[str]) -> str:
+    """Name of the call that embeds these chunks, in their order: 64 hex digits; a repeat has the same."""
+    return digest(*chunk_ids)
 
 
 def key_hash(bucket: str, key: str) -> str:
@@ -211,6 +216,7 @@ class ParsedSegment:
     outline: tuple[tuple[int, str, int], ...] = ()  # (level, title, page), of the whole document
     failed_pages: tuple[tuple[int, Failure], ...] = ()
     repairs: int = 0  # characters removed or replaced (lone surrogates, NUL, …)
+    edition: int = 0  # how often failed pages of it were read again
 
 
 # ---------------------------------------------------------------- assembled and chunked
@@ -290,6 +296,7 @@ class Receipt:
     written: int = 0
     superseded: int = 0
     failed: int = 0
+    is_last: bool = False  # no further chunk of it is on its way
 
 
 @dataclass(frozen=True, slots=True)

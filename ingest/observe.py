@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 LOG = logging.getLogger("ingest")
@@ -51,7 +52,8 @@ def event(name: str, *, level: int = logging.INFO, exc: BaseException | None = N
 class Stats:
     """Counters of one process since the last ``drain``; thread-safe.
 
-    Names are ``stage.what``. Values add up, but those that start with ``peak.`` keep the largest.
+    Names are ``stage.what``. Values add up, but of those that start with ``peak.`` the largest is kept, of ``now.`` the
+    last.
     """
 
     def __init__(self) -> None:
@@ -68,6 +70,11 @@ class Stats:
         with self._lock:
             self._values[f"peak.{name}"] = max(self._values[f"peak.{name}"], value)
 
+    def now(self, name: str, value: float) -> None:
+        """Keeps the last value seen under ``now.<name>``."""
+        with self._lock:
+            self._values[f"now.{name}"] = value
+
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """Adds one call and its seconds to a stage."""
@@ -83,6 +90,11 @@ class Stats:
         with self._lock:
             values, self._values = dict(self._values), defaultdict(float)
         return values
+
+
+def moment(at: float) -> str:
+    """Seconds since 1970 as a person reads them: ``2026-11-30 12:00:00 UTC``."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def duration(seconds: float) -> str:

@@ -42,31 +42,40 @@ from ingest.work import Run
 RETRY_PAUSE = Backoff(base_s=5.0)  # between two tries of documents that failed for a passing reason
 # Asked often: the actors of a job that just ended go one after the other, and tasks hold a CPU for moments only.
 ROOM = Backoff(base_s=0.3, cap_s=0.3, budget_s=20.0)
+LAST_PUSH = Backoff(budget_s=30.0)
 DOCUMENTS_PER_BLOCK = 32  # a triage call; a block costs Ray 20-40 ms, an inspection 1-100 ms
 
 
 def backfill(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker, skipped: Counter[str]) -> None:
     """Brings the generation in line with the bucket; counts in ``skipped`` the listed rows left out, by reason."""
-    verifier = Verifier(run, ledger, sink, ticker.stats)
     for batch in selected(s3.connect(run.config.source.listing_threads), run.config.source, skipped):
         ledger.admit(run.generation, batch, run.config.source, listed_by=run.listed_by)
+    go_on(run, ledger, sink, ticker)
+
+
+def go_on(run: Run, ledger: Ledger, sink: Sink, ticker: Ticker) -> None:
+    """Works on the queue, window by window, until it is empty."""
+    verifier = Verifier(run, ledger, sink, ticker.stats)
     verifier.finish_deletes()
     verifier.write_access()
-    while documents := take(run, ledger):
+    while documents := take(run, ledger, ticker):
         with ticker.watching(verifier):
             for receipts in spine(run, documents, ticker.stats):
                 ticker.received(receipts)
         taken = [document.document_id for document in documents]
         verifier.window(taken)
-        retried = ledger.requeue(run.generation, taken, run.config.run.max_attempts, run_id=run.run_id)
-        if retried:
+        if ledger.paused(run.config.index.alias):
+            ledger.give_back(run.generation, run.run_id)
+        elif ledger.requeue(run.generation, taken, run.config.run.max_attempts, run_id=run.run_id):
             time.sleep(next(RETRY_PAUSE.pauses(), 0.0))
     verifier.delete_broken()
     verifier.write_access()  # of those that were in flight when it changed
+    ticker.push_status(LAST_PUSH)
 
 
-def take(run: Run, ledger: Ledger) -> list[Document]:
-    """The next window of documents; none when the queue is empty."""
+def take(run: Run, ledger: Ledger, ticker: Ticker) -> list[Document]:
+    """The next window of documents, none when the queue is empty; while an operator paused the alias, it waits."""
+    ticker.wait_while_paused()
     config = run.config.run
     return ledger.take(run.generation, run.run_id, config.window_documents, config.lease_s, listed_by=run.listed_by)
 

@@ -16,6 +16,7 @@ from ingest.index import preflight as index_checks
 from ingest.index.client import connect
 from ingest.source import s3
 from ingest.state import Ledger
+from ingest.state.mirror import Mirror
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ def quick(config: Config) -> Iterator[Check]:
     yield _ask("source bucket", lambda: _bucket(config))
     yield _ask("artifact bucket", lambda: _artifacts(config))
     yield _ask("ledger", lambda: _ledger(config))
+    if config.mirror.table:
+        yield _ask("mirror", lambda: Mirror(config.mirror.table).check())
     model = _ask("model files", lambda: _described(config))
     yield model
     yield from _index(config, model.ok)

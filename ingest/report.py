@@ -14,7 +14,8 @@ from ingest.config import Config
 from ingest.model import ENDS, IN_FLIGHT, State
 from ingest.observe import duration
 from ingest.runs import config_fingerprint
-from ingest.state import FailureRow, Ledger, SegmentCount
+from ingest.state import FailureRow, Ledger, Operator, SegmentCount
+from ingest.state.mirror import due_number
 from ingest.work import Run
 
 FAILURES_SHOWN = 1000  # in the JSON; the ledger has them all
@@ -101,7 +102,7 @@ def build(run: Run, ledger: Ledger, skipped: Mapping[str, int], started: float, 
         peaks=_peaks(stats),
         blocks=_blocks(stats, ledger.segment_counts(run.generation, run.run_id)),
         skipped={reason: number for reason, number in skipped.items() if number},
-        slowest=[asdict(row) for row in ledger.slowest(run.generation, run.run_id, 10)],
+        slowest=[asdict(row) for row in Operator(ledger).slowest(run.generation, run.run_id, 10)],
         branches={branch.value: number for branch, number in ledger.failure_counts(run.generation).items()},
         failures=[_failure(row) for row in ledger.failures(run.generation, None, FAILURES_SHOWN)],
         warnings=list(_warnings(run, ledger, serving)),
@@ -241,15 +242,17 @@ def _warnings(run: Run, ledger: Ledger, serving: str) -> Iterator[str]:
             f"readers do not see this yet: alias {run.config.index.alias} serves {serving}; "
             "run backfill --promote to let it serve the new index"
         )
-    unknown = ledger.unknown_token_count(run.generation, above=UNKNOWN_SHARE)
+    unknown = Operator(ledger).unknown_token_count(run.generation, above=UNKNOWN_SHARE)
     if unknown:
-        found = ledger.unknown_token_shares(run.generation, above=UNKNOWN_SHARE)
+        found = Operator(ledger).unknown_token_shares(run.generation, above=UNKNOWN_SHARE)
         worst = ", ".join(f"{row.key} ({row.share:.0%})" for row in found[:3])
         yield (
             f"{unknown:,} documents have more than {UNKNOWN_SHARE:.0%} of their tokens unknown to "
             f"{run.config.embed.model}: the model does not know their language and search will not find them well, "
             f"e.g. {worst}"
         )
+    if run.config.mirror.table and (behind := ledger.ask(run.generation, due_number)):
+        yield f"table {run.config.mirror.table} shows older states of {behind:,} documents; the next run writes them"
     held = ledger.held_by_others(run.generation, run.run_id)
     for other, number in held.items():
         yield f"{number} documents were left to run {other}: it is alive, or on another host and its lease runs"

@@ -57,9 +57,16 @@ CHUNK = pa.schema(
     ]
 )
 RECEIPT = pa.schema(
-    [("document_id", pa.string()), ("written", pa.int32()), ("superseded", pa.int32()), ("failed", pa.int32())]
+    [
+        ("document_id", pa.string()),
+        ("written", pa.int32()),
+        ("superseded", pa.int32()),
+        ("failed", pa.int32()),
+        ("is_last", pa.bool_()),
+    ]
 )
 VECTOR = "vector"
+BATCH = "batch_id"
 
 
 def _table(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -133,8 +140,8 @@ def _chunk_row(item: IndexChunk) -> dict[str, Any]:
 
 
 def chunks(table: pa.Table) -> list[IndexChunk]:
-    """The chunks of a table, in its order; a vector column is left out."""
-    rest = table.drop_columns([VECTOR]) if VECTOR in table.column_names else table
+    """The chunks of a table, in its order; what embed added is left out."""
+    rest = table.drop_columns([name for name in (VECTOR, BATCH) if name in table.column_names])
     return [_chunk(row) for row in rest.to_pylist()]
 
 
@@ -152,10 +159,11 @@ def _chunk(row: dict[str, Any]) -> IndexChunk:
     )
 
 
-def with_vectors(table: pa.Table, vectors: np.ndarray[Any, Any]) -> pa.Table:
-    """The table with a fixed-size list column of float32 vectors, shape (rows, dimension)."""
+def with_vectors(table: pa.Table, vectors: np.ndarray[Any, Any], batch_id: str = "") -> pa.Table:
+    """The table with a fixed-size list column of float32 vectors, shape (rows, dimension), and its batch's name."""
     flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float32).reshape(-1))
-    return table.append_column(VECTOR, pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
+    named = table.append_column(BATCH, pa.array([batch_id] * table.num_rows, pa.string()))
+    return named.append_column(VECTOR, pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]))
 
 
 def vectors(table: pa.Table) -> np.ndarray[Any, Any]:

@@ -57,7 +57,9 @@ def fingerprints_of(config: Config) -> Fingerprints:
 
 
 @contextmanager
-def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger, IndexSink]]:
+def opened(
+    config: Config, verb: str, run_id: str, *, is_narrowed: bool = False
+) -> Iterator[tuple[Run, Ledger, IndexSink]]:
     """A run with its ledger and sink; on the way out, however that comes, the index gets its settings back.
 
     Whoever opened it ends it in the ledger, with its report: what goes wrong on the way out belongs into that too.
@@ -68,7 +70,7 @@ def opened(config: Config, verb: str, run_id: str) -> Iterator[tuple[Run, Ledger
     try:
         fingerprints = fingerprints_of(config)
         generation = patiently(lambda: ensure_generation(config, ledger, fingerprints))
-        run = Run(run_id, config, generation.name, fingerprints)
+        run = Run(run_id, config, generation.name, fingerprints, is_narrowed)
         sink = open_sink(config.index, generation.name, Throttle(1), generation.uuid)
         ledger.release_dead(is_alive, generation.name)
         reopen_short(run, ledger, sink)

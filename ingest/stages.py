@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from ingest import failure, observe, rows
 from ingest.artifacts import Artifacts
 from ingest.chunk.context import embed_text
 from ingest.construct import Construct
-from ingest.embed import canary_vector, check_canary, checked, open_embedder
+from ingest.embed import canary_vector, check_canary, open_embedder
+from ingest.embed.isolate import Embedded, embed
 from ingest.errors import IngestError, ParseError, PreflightError, StoreRefused
+from ingest.extract import Extract
 from ingest.index.bulk import Outcome, Written
 from ingest.index.mapping import WriteMeta
 from ingest.index.sink import open_sink
@@ -31,17 +34,17 @@ from ingest.model import (
     ChunkFailure,
     Document,
     IndexChunk,
-    ParsedSegment,
     Receipt,
     Segment,
     State,
+    batch_id,
 )
 from ingest.parse.sandbox import Sandbox
 from ingest.source import s3
 from ingest.source.fetch import VersionCache
-from ingest.state import Ledger, Plan, Planned, Settled, Settlement
+from ingest.state import Batch, Ledger, Plan, Planned, SegmentRow, Settled, Settlement
 from ingest.triage import lane, plan
-from ingest.work import InFlight, Run, Stop, end_document, hand_over
+from ingest.work import InFlight, Run, Stop, Watch, end_document, hand_over
 
 SETTLE_EVERY_S = 5.0  # a block of pages that hang takes hours; what it parsed before must not be lost with it
 
@@ -121,11 +124,9 @@ class Parse:
         self._stats = observe.Stats()
         self._ledger = Ledger(run.config.ledger.url)
         client = s3.connect()
-        self._files = VersionCache(client, run.config.parse.cache_dir, run.config.parse.cache_mb << 20)
-        self._artifacts = Artifacts(client, run.config.artifacts)
-        self._sandbox = Sandbox(run.config.parse.timeout_s, run.config.parse.memory_mb)
-        self._sandbox.start()
-        self._construct = Construct(run, self._ledger, self._artifacts, self._stats)
+        artifacts = Artifacts(client, run.config.artifacts)
+        self._extract = Extract(run, client, artifacts, self._stats)
+        self._construct = Construct(run, self._ledger, artifacts, self._stats)
         self._stop = Stop(self._ledger, run)
 
     def __call__(self, table: pa.Table) -> pa.Table:
@@ -136,84 +137,51 @@ class Parse:
             with self._stats.timed("parse"):
                 closed = self._settle(segments)
             with self._stats.timed("construct"):
-                chunks = [chunk for document in closed for chunk in self._construct(document)]
+                chunks = list(self._constructed(closed))
         except StoreRefused as error:
             self._stop.set("parse", error)
             chunks = []
         hand_over(self._ledger, self._run, self._stats)
         return rows.chunks_to_table(chunks)
 
+    def _constructed(self, closed: Sequence[Document]) -> Iterator[IndexChunk]:
+        with Watch(self._ledger, self._run, [f"construct:{d.document_id}" for d in closed]) as watch:
+            for document in closed:
+                if watch.is_guilty(f"construct:{document.document_id}"):
+                    end_document(self._ledger, self._run, document, failure.failure("actor_died"))
+                else:
+                    yield from self._construct(document)
+
     def _settle(self, segments: Sequence[Segment]) -> list[Document]:
         """Documents whose last segment is among these, in their order."""
-        parser = self._run.fingerprints.parser
-        done = self._ledger.settled(parser, [s.document.document_id for s in segments])
+        plans = self._ledger.planned(self._run.fingerprints.parser, {s.document.document_id for s in segments})
+        known = [plans[s.document.document_id].rows[s.number] for s in segments]
         answers: list[Settled] = []
         waiting: list[Settlement] = []
         flushed_at = time.monotonic()
-        for segment in segments:
-            waiting.append(done.get((segment.document.document_id, segment.number)) or self._parse(segment))
-            if time.monotonic() - flushed_at > SETTLE_EVERY_S:
-                answers += self._ledger.settle(self._run.generation, parser, waiting)
-                waiting, flushed_at = [], time.monotonic()
-        answers += self._ledger.settle(self._run.generation, parser, waiting)
+        with Watch(self._ledger, self._run, [_unit(row) for row in known if not row.ordinal]) as watch:
+            for segment, row in zip(segments, known, strict=True):
+                waiting.append(self._settlement(segment, row, watch))
+                if watch.is_careful or time.monotonic() - flushed_at > SETTLE_EVERY_S:
+                    answers += self._flush(waiting)
+                    waiting, flushed_at = [], time.monotonic()
+            answers += self._flush(waiting)
         closers = {(a.document_id, a.number) for a in answers if a.is_closer}
         return [s.document for s in segments if (s.document.document_id, s.number) in closers]
 
-    def _parse(self, segment: Segment) -> Settlement:
-        document, number = segment.document, segment.number
-        began = time.monotonic()
-        try:
-            artifact, parsed = self._stored(segment)
-        except StoreRefused:
-            raise
-        except Exception as error:  # noqa: BLE001 - recorded as the segment's fate
-            observe.event(
-                "parse.segment_failed", level=logging.WARNING, key=document.key, segment=number, error=str(error)
-            )
-            self._stats.add("parse.segments_failed")
-            lost = failure.classify(error)
-            return Settlement(document.document_id, number, failure=lost, seconds=time.monotonic() - began)
-        self._stats.add("parse.segments")
-        self._stats.add("parse.pages", len(parsed.pages))
-        self._stats.add("parse.repairs", parsed.repairs)
-        return Settlement(
-            document.document_id,
-            number,
-            engine=parsed.engine,
-            artifact=artifact,
-            failed_pages=parsed.failed_pages,
-            quality=min((page.quality for page in parsed.pages), default=0.0),
-            repairs=parsed.repairs,
-            seconds=time.monotonic() - began,
-        )
+    def _flush(self, waiting: Sequence[Settlement]) -> list[Settled]:
+        return self._ledger.settle(self._run.generation, self._run.fingerprints.parser, waiting)
 
-    def _stored(self, segment: Segment) -> tuple[str, ParsedSegment]:
-        """The artifact's key and what it holds: the ledger must say the same as what a re-chunk will read."""
-        if segment.document.attempt > 1:  # an earlier one may have died between storing and settling
-            pages, parser = (segment.page_from, segment.page_to), self._run.fingerprints.parser
-            key = self._artifacts.key(parser, segment.document.document_id, segment.number, pages)
-            if found := self._artifacts.find(key):
-                return key, found
-        return self._artifacts.put(self._read(segment))
+    def _settlement(self, segment: Segment, row: SegmentRow, watch: Watch) -> Settlement:
+        if row.ordinal:
+            return row.settlement
+        if watch.is_guilty(_unit(row)):
+            return Settlement(row.document_id, row.number, failure=failure.failure("engine_crashed", "its actor too"))
+        return self._extract(segment, row)
 
-    def _read(self, segment: Segment) -> ParsedSegment:
-        found = self._files.read(
-            segment.document,
-            lambda path: self._sandbox.parse(path, segment.format, segment.page_from, segment.page_to),
-        )
-        return ParsedSegment(
-            document_id=segment.document.document_id,
-            number=segment.number,
-            page_from=segment.page_from,
-            page_to=segment.page_to,
-            pages=found.pages,
-            engine=found.engine,
-            parser=self._run.fingerprints.parser,
-            title=found.title,
-            outline=found.outline,
-            failed_pages=found.failed_pages,
-            repairs=found.repairs,
-        )
+
+def _unit(row: SegmentRow) -> str:
+    return f"parse:{row.document_id}:{row.number}"
 
 
 class Embed:
@@ -225,6 +193,8 @@ class Embed:
         self._stats = observe.Stats()
         self._ledger = Ledger(run.config.ledger.url)
         self._embedder = open_embedder(run.config.embed, run.config.embed.gpus, run.config.run.nodes)
+        self._breaker = failure.Breaker()
+        self._patience = failure.Backoff(budget_s=run.config.embed.retry_budget_s)
         self._in_flight = InFlight(self._stats, "embed.in_flight")
         self._stop = Stop(self._ledger, run)
         if self._embedder.fingerprint != run.fingerprints.embedder:
@@ -245,25 +215,32 @@ class Embed:
     def _embed(self, table: pa.Table) -> pa.Table:
         prefix = self._run.config.embed.passage_prefix
         headers, texts = table.column("header").to_pylist(), table.column("text").to_pylist()
+        passages = [prefix + embed_text(h, t) for h, t in zip(headers, texts, strict=True)]
         try:
-            passages = [prefix + embed_text(h, t) for h, t in zip(headers, texts, strict=True)]
-            found = checked(self._embedder.embed(passages), len(passages))
+            found = failure.with_retries(partial(self._asked, passages), self._patience, time.sleep)
             self._stats.add("embed.truncated", self._embedder.count_truncated(passages))
         except Exception as error:  # noqa: BLE001 - the chunks stay missing, the next attempt finds that
             observe.event("embed.call_failed", level=logging.ERROR, exc=error, rows=table.num_rows)
             self._stats.add("embed.calls_failed")
             return self._nothing(table)
+        name = batch_id(table.column("chunk_id").to_pylist())
+        shares = Counter(table.column("document_id").to_pylist())
+        self._ledger.embedded(self._run.generation, self._run.run_id, [Batch(name, shares)])
         self._count(table)
-        if not found.good.all():
-            self._bury(table.filter(pa.array(~found.good)))
-        return rows.with_vectors(table.filter(pa.array(found.good)), found.vectors[found.good])
+        good, refused = found.vectors.good, found.refused
+        self._bury(table.filter(pa.array(refused)), "embed_failed")
+        self._bury(table.filter(pa.array(~good & ~refused)), "bad_vector")
+        return rows.with_vectors(table.filter(pa.array(good)), found.vectors.vectors[good], name)
+
+    def _asked(self, passages: Sequence[str]) -> Embedded:
+        return self._breaker.through(lambda: embed(self._embedder, passages))
 
     def _nothing(self, table: pa.Table) -> pa.Table:
         return rows.with_vectors(table.slice(0, 0), np.zeros((0, self._embedder.dimension), np.float32))
 
-    def _bury(self, table: pa.Table) -> None:
+    def _bury(self, table: pa.Table, reason: str) -> None:
         pairs = zip(table.column("chunk_id").to_pylist(), table.column("document_id").to_pylist(), strict=True)
-        what = failure.failure("bad_vector")
+        what = failure.failure(reason)
         self._ledger.bury(self._run.generation, [ChunkFailure(c, d, "embed", what) for c, d in pairs])
 
     def _count(self, table: pa.Table) -> None:
@@ -289,12 +266,12 @@ class Index:
         if not table.num_rows or self._stop.is_set():
             return rows.receipts_to_table([])
         with self._stats.timed("index"):
-            receipts = self._write(rows.chunks(table), rows.vectors(table))
+            receipts = self._write(rows.chunks(table), rows.vectors(table), table.column(rows.BATCH).to_pylist())
         self._stats.add("index.chunks", sum(receipt.written for receipt in receipts))
         hand_over(self._ledger, self._run, self._stats)
         return rows.receipts_to_table(receipts)
 
-    def _write(self, chunks: list[IndexChunk], vectors: np.ndarray[Any, Any]) -> list[Receipt]:
+    def _write(self, chunks: list[IndexChunk], vectors: np.ndarray[Any, Any], names: list[str]) -> list[Receipt]:
         ids = sorted({item.document.document_id for item in chunks})
         stale = self._superseded(ids)
         fresh = [n for n, item in enumerate(chunks) if item.document.document_id not in stale]
@@ -314,7 +291,9 @@ class Index:
         fresh_chunks = [chunks[n] for n in fresh]
         self._bury(fresh_chunks, written)
         self._count(written)
-        return receipts_of(fresh_chunks, written.outcomes)
+        failed = Counter(names[n] for n, outcome in zip(fresh, written.outcomes, strict=True) if outcome.failure)
+        last = self._ledger.settle_batches(self._run.generation, batches_of(chunks, names, failed))
+        return receipts_of(fresh_chunks, written.outcomes, set(last))
 
     def _superseded(self, ids: Sequence[str]) -> set[str]:
         every = self._run.config.source.all_versions
@@ -348,12 +327,22 @@ class Index:
         self._stats.add("index.requests", written.stats.requests)
         self._stats.add("index.bytes", written.stats.request_bytes)
         throttle = self._gate.report()  # of all index actors
+        self._stats.now("index.window", throttle.window)
+        self._stats.now("index.in_flight", throttle.in_flight)
         self._stats.peak("index.window", throttle.peak_window)
         self._stats.peak("index.in_flight", throttle.peak_in_flight)
 
 
-def receipts_of(chunks: Sequence[IndexChunk], outcomes: Sequence[Outcome]) -> list[Receipt]:
-    """The outcomes summed up by document."""
+def batches_of(chunks: Sequence[IndexChunk], names: Sequence[str], failed: Mapping[str, int]) -> list[Batch]:
+    """The batches of these chunks; ``names[n]`` is that of ``chunks[n]``."""
+    shares: dict[str, Counter[str]] = defaultdict(Counter)
+    for item, name in zip(chunks, names, strict=True):
+        shares[name][item.document.document_id] += 1
+    return [Batch(name, share, failed.get(name, 0)) for name, share in shares.items()]
+
+
+def receipts_of(chunks: Sequence[IndexChunk], outcomes: Sequence[Outcome], last: Collection[str]) -> list[Receipt]:
+    """The outcomes summed up by document; of those in ``last`` no further chunk is on its way."""
     by_document: dict[str, list[Outcome]] = defaultdict(list)
     for item, outcome in zip(chunks, outcomes, strict=True):
         by_document[item.document.document_id].append(outcome)
@@ -363,6 +352,7 @@ def receipts_of(chunks: Sequence[IndexChunk], outcomes: Sequence[Outcome]) -> li
             written=sum(not o.failure and o.verdict is Verdict.SUCCESS for o in told),
             superseded=sum(o.verdict is Verdict.SUPERSEDED for o in told),
             failed=sum(bool(o.failure) for o in told),
+            is_last=document_id in last,
         )
         for document_id, told in by_document.items()
     ]

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from ingest import __version__
 from ingest.errors import IngestError, exit_code_of
@@ -15,6 +16,12 @@ VERBS = {
     "backfill": "bring the index in line with the bucket",
     "doctor": "check bucket, index, model and ledger; says what to do",
     "config": "print the resolved configuration and its fingerprints",
+    "status": "how far the runs are: documents by state, rate, time left, what failed",
+    "show": "the life of one document: segments, engines, failures, chunks, history",
+    "redrive": "run failed units again, and nothing else",
+    "reconcile": "put what dead runs left back into the queue",
+    "pause": "let all runs of the alias wait",
+    "resume": "let them go on",
     "search": "look something up in the index",
     "submit": "run a verb as a Ray job, show its output, give back its exit code",
 }
@@ -30,6 +37,9 @@ EPILOG = """exit codes:
 examples:
   ingest doctor   --config my.yaml
   ingest backfill --config my.yaml --prefix manuals/ --report report.json
+  ingest status   --config my.yaml --watch
+  ingest show     --config my.yaml manuals/printer.pdf
+  ingest redrive  --config my.yaml --branch transient --dry-run
   ingest search   --config my.yaml "how do I rotate the logs" --as public
 """
 
@@ -57,6 +67,8 @@ class _Raw(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFo
 
 def guarded(args: argparse.Namespace) -> int:
     """The verb's exit code, errors translated to the documented ones."""
+    if getattr(args, "report", None):
+        Path(args.report).unlink(missing_ok=True)  # an old one must not be taken for this one's
     try:
         return int(args.run(args))
     except IngestError as error:

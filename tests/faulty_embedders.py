@@ -32,6 +32,19 @@ class Dead(HashingEmbedder):
         return super().embed(texts)
 
 
+class Fragile(HashingEmbedder):
+    """Fails on a call that holds a text with the mark."""
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        if any(POISON in text for text in texts):
+            raise RuntimeError("index out of range in self")
+        return super().embed(texts)
+
+
+def open_fragile(folder: Path, choice: Choice, description: Description) -> Fragile:
+    return Fragile(description)
+
+
 def open_nan(folder: Path, choice: Choice, description: Description) -> Nan:
     return Nan(description)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -68,6 +69,13 @@ def raises(path: str, first: int, last: int) -> ParsedPages:
     if first <= BAD_PAGE <= last:
         raise KeyError("no such thing")
     return _pages(first, last)
+
+
+def calls_home(path: str, first: int, last: int) -> ParsedPages:
+    """Reads what a server on loopback says, whose port stands beside the document."""
+    port = int(Path(path + ".port").read_text())
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        return ParsedPages((), "fake", title=connection.recv(10).decode())
 
 
 def poison(path: str, first: int, last: int) -> ParsedPages:

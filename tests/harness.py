@@ -141,22 +141,28 @@ class Site:
 
     # ------------------------------------------------------------ jobs
 
-    def start(self, *args: str) -> subprocess.Popen[str]:
-        """``ingest submit -- backfill``, started."""
+    def start(
+        self, *args: str, verb: str = "backfill", environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """``ingest submit -- VERB``, started."""
         self.report.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "jobs", "submit", "--address", self.stack.jobs_url, "--", "backfill"]
+        command = [sys.executable, "-m", "jobs", "submit", "--address", self.stack.jobs_url, "--", verb]
         return subprocess.Popen(
             [*command, "--config", str(self.config), "--report", str(self.report), *args],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **(environment or {})},
         )  # fmt: skip
 
     def backfill(self, *args: str) -> Outcome:
         """Runs the job to its end."""
         return self.finish(self.start(*args))
 
-    def finish(self, process: subprocess.Popen[str]) -> Outcome:
+    def run(self, verb: str, *args: str) -> Outcome:
+        """Runs another verb's job to its end."""
+        return self.finish(self.start(*args, verb=verb))
+
+    def finish(self, process: subprocess.Popen[str], timeout_s: float = 280) -> Outcome:
         """Waits for a started job."""
-        output, _ = process.communicate(timeout=280)
+        output, _ = process.communicate(timeout=timeout_s)
         return Outcome(process.returncode, output, json.loads(self.report.read_text()) if self.report.exists() else {})
 
     @property

@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from ingest.config import SourceConfig
 from ingest.model import Document, Fingerprints, ObjectVersion, State
-from ingest.state import ConstructRecord, Generation, Ledger, Plan, Settled, Settlement, Verified
+from ingest.state import (
+    ConstructRecord,
+    Generation,
+    Ledger,
+    Operator,
+    Plan,
+    Selection,
+    Settled,
+    Settlement,
+    Verified,
+)
 
 GEN = "documents-recursive-1"
 PARSER = "parser-000000000001"
@@ -62,6 +72,19 @@ def ready(ledger: Ledger, documents: Sequence[Document], chunks: int = 3) -> Non
     for document in documents:
         constructed(ledger, document.document_id, chunks)
         assert ledger.verified(GEN, [Verified(document.document_id, chunks)]) == {document.document_id: State.READY}
+
+
+def open_segments(ledger: Ledger, document_id: str) -> tuple[int, ...]:
+    """Segments that are not settled, or the closing one where all are."""
+    found = ledger.planned(PARSER, [document_id]).get(document_id)
+    return found.open_numbers if found else ()
+
+
+def redriven(ledger: Ledger, selection: Selection | None = None, run_id: str = "again") -> int:
+    """How many documents a redrive of this selection puts back into the queue."""
+    operator = Operator(ledger)
+    pages = operator.units(GEN, selection or Selection())
+    return sum(operator.redrive(GEN, units, run_id) for units in pages)
 
 
 def state_of(ledger: Ledger, document_id: str, generation: str = GEN) -> State:

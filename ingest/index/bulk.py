@@ -18,7 +18,7 @@ import orjson
 
 from ingest.errors import StoreRefused, StoreThrottled, StoreUnavailable
 from ingest.failure import Backoff, failure, with_retries
-from ingest.index.client import Reply, reasons
+from ingest.index.client import NO_ANSWER, Reply, reasons
 from ingest.index.mapping import VECTOR
 from ingest.index.throttle import Gate, Signal, wait_turn
 from ingest.index.verdict import AGAIN, Verdict, classify, classify_request
@@ -26,6 +26,7 @@ from ingest.model import Failure
 
 HARD_MAX_BYTES = 9_961_472  # 9.5 MiB: small AWS instances refuse more than 10 MiB
 MIN_BYTES = 1024
+NOT_THERE = (NO_ANSWER, 502, 503)  # nobody is there, or only a proxy is
 MAX_DETAIL = 600  # characters of an answer that are kept with a failure
 
 
@@ -317,6 +318,8 @@ def _signal(reply: Reply) -> Signal:
         return Signal.CONGESTED if verdict is Verdict.THROTTLED else Signal.NEUTRAL
     if reply.kind == "timeout" or reply.status in (408, 504):
         return Signal.CONGESTED
+    if reply.status in NOT_THERE:
+        return Signal.DOWN
     if not reply.is_ok:
         return Signal.NEUTRAL
     answered = reply.body.get("items", ()) if isinstance(reply.body, Mapping) else ()

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
+from ingest.failure import Breaker
+
 POLL_S = 0.02  # a bulk takes 50 ms and more
 HISTORY = 1000
 
@@ -20,6 +22,7 @@ class Signal(StrEnum):
     CLEAN = "clean"
     CONGESTED = "congested"  # 429 or timeout
     NEUTRAL = "neutral"  # an answer that has nothing to do with load
+    DOWN = "down"  # no answer, or one of a proxy without a server behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Window:
         A round trip of the window without trouble adds one. Congestion halves it, once for all requests that were in
         flight together: a request of an earlier epoch met the load that the decrease has already answered.
         """
-        if signal is Signal.NEUTRAL or epoch != self.epoch:
+        if signal in (Signal.NEUTRAL, Signal.DOWN) or epoch != self.epoch:
             return self
         if signal is Signal.CONGESTED:
             return replace(self, size=max(1, self.size // 2), clean=0, epoch=self.epoch + 1)
@@ -105,13 +108,17 @@ class _Seen:
 
 
 class Throttle:
-    """The window, thread-safe. A token that is not released within ``lease_s`` is taken for dead with its writer."""
+    """The window, thread-safe. A token that is not released within ``lease_s`` is taken for dead with its writer.
+
+    While the cluster does not answer, a breaker keeps all writers off it but one that tries now and then.
+    """
 
     def __init__(self, limit: int, lease_s: float = 600.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._window = Window.start(limit)
         self._lease_s = lease_s
         self._clock = clock
         self._grants: dict[int, _Grant] = {}
+        self._breaker = Breaker()
         self._seen = _Seen(clock())
         self._lock = threading.Lock()
         self._seen.history.append((0.0, self._window.size))
@@ -121,7 +128,7 @@ class Throttle:
         with self._lock:
             now = self._clock()
             self._grants = {token: g for token, g in self._grants.items() if now - g.at < self._lease_s}
-            if len(self._grants) >= self._window.size:
+            if len(self._grants) >= self._window.size or self._breaker.wait(now):
                 return 0
             for grant in self._grants.values():
                 grant.alone = False
@@ -137,6 +144,10 @@ class Throttle:
             if grant is None:
                 return False
             self._seen.requests += 1
+            if signal is Signal.DOWN:
+                self._breaker.failed(self._clock())
+            else:
+                self._breaker.passed()
             self._move(self._window.after(signal, grant.epoch))
             return grant.alone
 

@@ -19,16 +19,18 @@ from ingest.parse.inspection import inspect, load
 from ingest.parse.wire import encode_pages, pack, unpack
 
 _PR_SET_PDEATHSIG = 1
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _ROOM_MB = 128  # what a parse may have at least, however small the limit is
 
 
 def main(memory_mb: int, timeout_s: float) -> None:
     """Answers messages until stdin ends."""
-    _die_with_parent()
+    network = _leave_network()
+    _die_with_parent()  # after that: a change of credentials forgets it
     source, sink = sys.stdin.buffer, _take_stdout()
     _preload()
     _limit_memory(memory_mb)
-    sink.write(pack({"ready": os.getpid()}))
+    sink.write(pack({"ready": os.getpid(), "network": network}))
     sink.flush()
     while (request := unpack(source.read)) is not None:
         _limit_cpu(timeout_s)
@@ -58,6 +60,24 @@ def _take_stdout() -> BinaryIO:
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return sink
+
+
+def _leave_network() -> str:
+    """How the engine is kept from the network: ``none`` is there for it, or ``refused`` by Python alone.
+
+    A file must not make its reader call anybody. Where the kernel lets nobody leave, C code is not held.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if libc.unshare(_CLONE_NEWNET) == 0 or libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0:
+            return "none"
+    sys.addaudithook(_refuse)
+    return "refused"
+
+
+def _refuse(event: str, _: Any) -> None:
+    if event in ("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo"):
+        raise PermissionError(f"{event}: an engine has no network")
 
 
 def _die_with_parent() -> None:

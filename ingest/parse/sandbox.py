@@ -50,6 +50,7 @@ class Sandbox:
         self._child: subprocess.Popen[bytes] | None = None
         self._is_ready = False
         self._is_busy = False
+        self._network = ""
 
     def __enter__(self) -> Self:
         self.start()
@@ -62,6 +63,11 @@ class Sandbox:
     def pid(self) -> int:
         """Process id of the child, 0 while there is none."""
         return self._child.pid if self._child else 0
+
+    @property
+    def network(self) -> str:
+        """What the child has of the network: ``none``, ``refused`` by Python alone, or "" before its first answer."""
+        return self._network
 
     def start(self) -> None:
         """Starts the child and returns at once; it loads its engine meanwhile."""
@@ -161,7 +167,7 @@ class Sandbox:
         assert self._child is not None
         if not self._is_ready:
             try:
-                self._receive(self._child, _START_S)
+                self._network = self._receive(self._child, _START_S)["network"]
             except ParseError as error:  # no document is to blame
                 raise ParseError("internal_error", f"the engine's process did not start: {error}") from error
             self._is_ready = True

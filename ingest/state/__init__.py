@@ -1,18 +1,23 @@
 """The ledger: documents, segments, jobs and runs, in SQLite or PostgreSQL."""
 
 from ingest.state.ledger import Ledger
+from ingest.state.orders import Operator
 from ingest.state.records import (
     Admission,
+    Batch,
     Change,
-    ChunkTotals,
     ConstructRecord,
     Expected,
     FailureRow,
     Generation,
+    JobRow,
+    Oldest,
+    Pause,
     Pending,
     Plan,
     Planned,
     Run,
+    Sample,
     SegmentCount,
     SegmentRow,
     Settled,
@@ -21,25 +26,33 @@ from ingest.state.records import (
     UnknownShare,
     Verified,
 )
+from ingest.state.redriving import Selection, Unit
 
 __all__ = [
     "Admission",
+    "Batch",
     "Change",
-    "ChunkTotals",
     "ConstructRecord",
     "Expected",
     "FailureRow",
     "Generation",
+    "JobRow",
     "Ledger",
+    "Oldest",
+    "Operator",
+    "Pause",
     "Pending",
     "Plan",
     "Planned",
     "Run",
+    "Sample",
     "SegmentCount",
     "SegmentRow",
+    "Selection",
     "Settled",
     "Settlement",
     "Slow",
+    "Unit",
     "UnknownShare",
     "Verified",
 ]

@@ -198,7 +198,7 @@ def _write_jobs(tx: Tx, wanted: Mapping[str, ObjectVersion], parser: str) -> tup
     retried = back_to_queue(tx, transient, (State.FAILED, State.PARTIAL), "retried")
     gone = [row.document_id for row in existing.values() if row.state in GONE]
     revived = back_to_queue(tx, gone, GONE, "newest again")
-    reopen_segments(tx.connection, parser, [*retried, *revived], (Branch.TRANSIENT,))
+    reopen_segments(tx, parser, [*retried, *revived])
     return len(missing), len(retried) + len(revived)
 
 
@@ -222,6 +222,7 @@ def _queue(tx: Tx, versions: Mapping[str, ObjectVersion]) -> None:
             "size": version.size,
             "state": State.QUEUED,
             "queued_at": tx.now,
+            "mirror_due": True,
         }
         for name, version in versions.items()
     ]

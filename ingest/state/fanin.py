@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, or_, select, tuple_, update
@@ -64,28 +64,6 @@ def planned(connection: Connection, parser: str, ids: Iterable[str]) -> dict[str
     return found
 
 
-def settled(connection: Connection, parser: str, ids: Iterable[str]) -> dict[tuple[str, int], Settlement]:
-    """What was settled of these documents, by (document_id, number)."""
-    plans = planned(connection, parser, ids).values()
-    return {(row.document_id, row.number): _settlement(row) for one in plans for row in one.rows if row.ordinal}
-
-
-def _settlement(row: SegmentRow) -> Settlement:
-    return Settlement(
-        document_id=row.document_id,
-        number=row.number,
-        failure=row.failure,
-        engine=row.engine,
-        artifact=row.artifact,
-        failed_pages=row.failed_pages,
-        quality=row.quality,
-        repairs=row.repairs,
-        transient_retries=row.transient_retries,
-        escalations=row.escalations,
-        seconds=row.seconds,
-    )
-
-
 def _segment(row: Any) -> SegmentRow:
     failure = Failure(Branch(row.branch), row.reason, row.sentence) if row.reason else None
     return SegmentRow(
@@ -104,6 +82,7 @@ def _segment(row: Any) -> SegmentRow:
         transient_retries=row.transient_retries,
         escalations=row.escalations,
         seconds=row.seconds,
+        edition=row.edition,
     )
 
 
@@ -199,27 +178,34 @@ def _count(connection: Connection, parser: str, counts: Mapping[str, int]) -> No
         connection.execute(change.values(settled=bindparam("settled")), rows)
 
 
-def reopen_segments(
-    connection: Connection, parser: str, ids: Collection[str], branches: Sequence[Branch] | None = None
-) -> int:
-    """Opens the failed segments (of these branches) of documents that no run works on; the others close up in order."""
+def passing(row: SegmentRow) -> bool:
+    """Whether a segment failed for a reason that may be gone by now."""
+    return row.failure is not None and row.failure.branch is Branch.TRANSIENT
+
+
+def reopen_segments(tx: Tx, parser: str, ids: Collection[str], lost: Callable[[SegmentRow], bool] = passing) -> int:
+    """Opens the ``lost`` ones of the segments of documents that no run works on; the others close up in order.
+
+    One of which some pages could be read keeps its artifact, so that only the failed ones are read again.
+    """
     if not ids:
         return 0
-    _lock(connection, parser, ids)
+    _lock(tx.connection, parser, ids)
     reopened = 0
-    for name, one in sorted(planned(connection, parser, ids).items()):
-        lost = [row.number for row in one.rows if row.failure and (branches is None or row.failure.branch in branches)]
-        if lost:
-            kept = sorted((row.ordinal, row.number) for row in one.rows if row.ordinal and row.number not in lost)
-            _close_up(connection, (name, parser), lost, [number for _, number in kept])
-            reopened += len(lost)
+    for name, one in sorted(planned(tx.connection, parser, ids).items()):
+        gone = [row.number for row in one.rows if row.ordinal and lost(row)]
+        if gone:
+            kept = sorted((row.ordinal, row.number) for row in one.rows if row.ordinal and row.number not in gone)
+            _close_up(tx.connection, (name, parser), gone, [number for _, number in kept])
+            reopened += len(gone)
     return reopened
 
 
 def _close_up(connection: Connection, parse: tuple[str, str], lost: Sequence[int], kept: Sequence[int]) -> None:
     here = (segments.c.document_id == parse[0], segments.c.parser == parse[1])
-    gone = {"state": None, "ordinal": None, "settled_at": None, **failure_values(None)}
-    connection.execute(update(segments).where(*here, segments.c.number.in_(lost)).values(gone))
+    gone: dict[str, Any] = {"state": None, "ordinal": None, "settled_at": None, **failure_values(None)}
+    again = {"edition": segments.c.edition + 1}
+    connection.execute(update(segments).where(*here, segments.c.number.in_(lost)).values(gone | again))
     for ordinal, number in enumerate(kept, start=1):  # each moves down, into a place that is free by then
         moved = or_(segments.c.ordinal.is_(None), segments.c.ordinal != ordinal)
         change = update(segments).where(*here, segments.c.number == number, moved)

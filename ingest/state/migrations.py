@@ -16,6 +16,10 @@ STEPS: Mapping[int, Step] = {
     1: tables.metadata.create_all,
     2: lambda connection: _add(connection, "segments", "seconds FLOAT DEFAULT 0 NOT NULL"),
     3: lambda connection: _add(connection, "jobs", "listed_by VARCHAR(128)", "jobs_listed"),
+    4: lambda connection: _add(connection, "segments", "edition INTEGER DEFAULT 0 NOT NULL"),
+    5: lambda connection: _create(connection, "samples", "begun", "pauses", "batches", "shares"),
+    6: lambda connection: _add(connection, "jobs", "settled_chunks INTEGER DEFAULT 0 NOT NULL"),
+    7: lambda connection: _add(connection, "jobs", "mirror_due BOOLEAN DEFAULT false NOT NULL", "jobs_mirror"),
 }
 
 _LOCK = 0x1ED6E5  # any number that only the ledger uses: two processes may migrate at the same time
@@ -48,6 +52,11 @@ def _add(connection: Connection, table: str, column: str, index: str = "") -> No
     for found in tables.metadata.tables[table].indexes:
         if found.name == index:
             found.create(connection)
+
+
+def _create(connection: Connection, *names: str) -> None:
+    for name in names:
+        tables.metadata.tables[name].create(connection)
 
 
 def _current(connection: Connection) -> int:

@@ -63,7 +63,7 @@ def _move(tx: Tx, ids: list[str], change: Move) -> list[str]:
         return []
     moved = [row.document_id for row in before]
     stamp = "ended_at" if change.to in ENDS else f"{change.to}_at"
-    values = {"state": change.to, stamp: tx.now, **change.values}
+    values = {"state": change.to, stamp: tx.now, "mirror_due": True, **change.values}
     tx.connection.execute(update(jobs).where(*guard, jobs.c.document_id.in_(moved)).values(values))
     note = change.note or change.values.get("reason")
     lines = [
@@ -125,6 +125,7 @@ def back_to_queue(tx: Tx, ids: Iterable[str], sources: Sequence[State], note: st
         "lease_until": None,
         "ended_at": None,
         "failed_chunks": 0,
+        "settled_chunks": 0,
         "stale": False,
     }
     moved = move(tx, ids, Move(State.QUEUED, values, sources, note, again.guard))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ingest.model import Document, Failure, Fingerprints, State
@@ -75,6 +75,13 @@ class SegmentRow:
     transient_retries: int = 0
     escalations: int = 0
     seconds: float = 0.0
+    edition: int = 0  # how often failed pages of it were read again
+
+    @property
+    def settlement(self) -> Settlement:
+        """What it was settled with."""
+        own = [field.name for field in fields(Settlement)]
+        return Settlement(**{name: getattr(self, name) for name in own})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +150,19 @@ class ConstructRecord:
     tokens: int = 0
     unknown_tokens: int = 0
     language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The chunks of one embed call: how many of each document, and of how many items index lost track or hope."""
+
+    batch_id: str
+    shares: Mapping[str, int]
+    failed_items: int = 0
+
+    @property
+    def chunks(self) -> int:
+        return sum(self.shares.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,18 +251,6 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkTotals:
-    """Sums over the documents of a run or generation."""
-
-    documents: int
-    chunks: int
-    unchanged: int
-    failed: int
-    tokens: int
-    unknown_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Slow:
     """A document and the seconds that parsing its segments took, summed up."""
 
@@ -260,3 +268,56 @@ class UnknownShare:
     document_id: str
     key: str
     share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A run's counters at a moment (seconds since 1970), cumulative; those named ``now.…`` as they are."""
+
+    at: float
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Since when (seconds since 1970), by whom and why all runs of an alias wait."""
+
+    since: float
+    who: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Oldest:
+    """The document in flight that was taken first."""
+
+    key: str
+    version: str
+    state: State
+    run_id: str
+    taken_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One document version in one generation, as the ledger knows it; times in seconds since 1970."""
+
+    document_id: str
+    key: str
+    version: str
+    revision: int
+    is_newest: bool
+    is_delete_marker: bool
+    size: int
+    state: State | None  # None: listed, but never to be indexed
+    attempt: int
+    run_id: str
+    lease_until: float | None
+    failure: Failure | None
+    chunk_count: int | None
+    failed_chunks: int
+    found: int | None
+    stale: bool
+    principals: tuple[str, ...]
+    tenant: str
+    language: str

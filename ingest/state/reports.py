@@ -12,7 +12,6 @@ from ingest.model import IN_FLIGHT, Branch, Failure, State
 from ingest.state.moves import GONE, SERVING, Tx
 from ingest.state.records import (
     Change,
-    ChunkTotals,
     Expected,
     FailureRow,
     SegmentCount,
@@ -75,6 +74,14 @@ def failure_counts(tx: Tx) -> dict[Branch, int]:
     own = (jobs.c.reason.is_not(None), jobs.c.state.not_in((State.PARTIAL, *GONE)))
     query = select(jobs.c.branch, func.count().label("number")).where(*_jobs(tx, None), *own).group_by(jobs.c.branch)
     return {Branch(row.branch): row.number for row in tx.connection.execute(query)}
+
+
+def failure_reasons(tx: Tx, run_id: str | None) -> dict[str, int]:
+    """Documents by the reason of their end, the commonest first; those that were superseded or deleted are left out."""
+    own = (jobs.c.reason.is_not(None), jobs.c.state.not_in(GONE))
+    query = select(jobs.c.reason, func.count().label("number")).where(*_jobs(tx, run_id), *own).group_by(jobs.c.reason)
+    rows = tx.connection.execute(query.order_by(func.count().desc(), jobs.c.reason))
+    return {row.reason: row.number for row in rows}
 
 
 def _with_key(query: Select[Any], tx: Tx, run_id: str | None, limit: int) -> Select[Any]:
@@ -141,14 +148,6 @@ def expected_documents(tx: Tx, after: str, limit: int) -> list[Expected]:
         Expected(row.document_id, row.bucket, row.key, row.version, row.revision, row.chunk_count, row.failed_chunks)
         for row in tx.connection.execute(query)
     ]
-
-
-def chunk_totals(tx: Tx, run_id: str | None) -> ChunkTotals:
-    """Sums over the documents that have chunks."""
-    names = (jobs.c.chunk_count, jobs.c.unchanged, jobs.c.failed_chunks, jobs.c.tokens, jobs.c.unknown_tokens)
-    sums = [func.coalesce(func.sum(column), 0) for column in names]
-    query = select(func.count(), *sums).where(*_jobs(tx, run_id), jobs.c.chunk_count.is_not(None))
-    return ChunkTotals(*(int(value) for value in tx.connection.execute(query).one()))
 
 
 def slowest(tx: Tx, run_id: str | None, limit: int) -> list[Slow]:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, bindparam, case, func, or_, select, update
 
 from ingest.model import ENDS, FORWARD, IN_FLIGHT, Branch, ChunkFailure, Document, Failure, State, key_hash
+from ingest.state.batches import forget as forget_shares
 from ingest.state.moves import (
     GONE,
     SERVING,
@@ -172,6 +173,7 @@ def _finish(tx: Tx, to: State, members: Sequence[Pending], found: dict[str, int]
     forget_letters(tx, risen)
     for part in slices(risen):
         tx.connection.execute(update(jobs).where(*_here(tx, part)).values(failed_chunks=0))
+    forget_shares(tx, ids)
     if to is State.READY:
         return end(tx, ids, ended(to, None))
     by_failure: dict[Failure | None, list[str]] = defaultdict(list)

@@ -117,6 +117,7 @@ segments = Table(
     Column("quality", Float),
     Column("repairs", Integer, nullable=False, default=0),
     Column("seconds", Float, nullable=False, server_default=text("0")),  # that the engine took
+    Column("edition", Integer, nullable=False, server_default=text("0")),  # how often failed pages were read again
     Column("settled_at", Float),
     Index("segments_ordinal", "document_id", "parser", "ordinal", unique=True),
 )
@@ -144,11 +145,13 @@ jobs = Table(
     Column("tokens", BigInteger, nullable=False, default=0),
     Column("unknown_tokens", BigInteger, nullable=False, default=0),
     Column("language", String(16), nullable=False, default=""),
+    Column("settled_chunks", Integer, nullable=False, server_default=text("0")),  # of this attempt, that came to index
     Column("found", Integer),
     # The index may hold chunks of it: set before the first write, cleared only after they were deleted.
     Column("in_index", Boolean, nullable=False, default=False),
     Column("stale", Boolean, nullable=False, default=False),  # still serves because the newer version can not
     Column("access_changed", Boolean, nullable=False, default=False),  # its chunks carry older principals
+    Column("mirror_due", Boolean, nullable=False, server_default=text("false")),  # the mirror does not know its state
     *(Column(f"{state}_at", Float) for state in FORWARD),
     Column("ended_at", Float),
     Index("jobs_window", "generation", "state", "size"),
@@ -162,6 +165,13 @@ jobs = Table(
         sqlite_where=text("listed_by IS NOT NULL"),
         postgresql_where=text("listed_by IS NOT NULL"),
     ),
+    Index(
+        "jobs_mirror",
+        "generation",
+        "document_id",
+        sqlite_where=text("mirror_due = 1"),
+        postgresql_where=text("mirror_due"),
+    ),
     Index("jobs_document", "document_id"),  # a change of access is noted in every generation
     Index(
         "jobs_access",
@@ -170,6 +180,34 @@ jobs = Table(
         sqlite_where=text("access_changed = 1 AND in_index = 1"),
         postgresql_where=text("access_changed AND in_index"),
     ),
+)
+
+# One row per call of embed: spans embed and index, and is named from the ids of its chunks.
+batches = Table(
+    "batches",
+    metadata,
+    Column("generation", String(128), primary_key=True),
+    Column("batch_id", String(64), primary_key=True),
+    Column("run_id", String(128), nullable=False),
+    Column("state", String(16), nullable=False),  # embedded | indexed | failed
+    Column("chunks", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),  # calls of the model for it
+    Column("failed_items", Integer, nullable=False),  # that are not in the index
+    Column("embedded_at", Float, nullable=False),
+    Column("indexed_at", Float),
+    Index("batches_run", "run_id", "state"),
+)
+
+# How many chunks of a document a settled batch holds, while the document is on its way: the fan-in of batches.
+shares = Table(
+    "shares",
+    metadata,
+    Column("generation", String(128), primary_key=True),
+    Column("document_id", String(64), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("batch_id", String(64), primary_key=True),
+    Column("chunks", Integer, nullable=False),
+    Column("settled", Integer, nullable=False),  # chunks of the document settled with this batch; frozen
 )
 
 dead_letters = Table(
@@ -218,13 +256,41 @@ runs = Table(
     Column("stop_reason", CleanText),  # why a stage stopped it
 )
 
-# Counters of a run, added up over its processes; those named ``peak.…`` keep the largest.
+# Counters of a run, added up over its processes; of those named ``peak.…`` the largest, of ``now.…`` the last.
 counters = Table(
     "counters",
     metadata,
     Column("run_id", String(128), primary_key=True),
     Column("name", String(128), primary_key=True),
     Column("value", Float, nullable=False),
+)
+
+# The run's counters so far, every few seconds: what its rates over time are drawn from.
+samples = Table(
+    "samples",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("at", Float, primary_key=True),
+    Column("values", JSON, nullable=False),
+)
+
+# What an actor is working on. A unit that stands here when it is begun again has lost an actor.
+begun = Table(
+    "begun",
+    metadata,
+    Column("run_id", String(128), primary_key=True),
+    Column("unit", String(256), primary_key=True),
+    Column("alone", Integer, nullable=False),  # how often it was begun with nothing beside it
+)
+
+# An alias on which an operator let all runs wait.
+pauses = Table(
+    "pauses",
+    metadata,
+    Column("alias", String(256), primary_key=True),
+    Column("since", Float, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("why", CleanText, nullable=False),
 )
 
 # Append-only.

@@ -28,6 +28,7 @@ from ingest.state.moves import (
 )
 from ingest.state.records import Run
 from ingest.state.tables import counters, documents, generations, jobs, runs
+from ingest.state.watching import forget_begun
 
 BROKEN = (State.FAILED, State.UNSUPPORTED, State.NEEDS_REVIEW)
 
@@ -83,7 +84,7 @@ def read_runs(connection: Connection, *where: Any) -> list[Run]:
 
 
 def add_stats(connection: Connection, run_id: str, values: Mapping[str, float]) -> None:
-    """Adds counters up and keeps peaks."""
+    """Adds counters up, but keeps the largest of a ``peak.…`` and the last of a ``now.…``."""
     if not values:
         return
     # In one order, so that two processes never wait for each other.
@@ -91,7 +92,8 @@ def add_stats(connection: Connection, run_id: str, values: Mapping[str, float]) 
     store = upsert(connection, "counters")
     mine, theirs = counters.c.value, store.excluded.value
     larger = case((mine > theirs, mine), else_=theirs)
-    merged = case((counters.c.name.like("peak.%"), larger), else_=mine + theirs)
+    kept = ((counters.c.name.like("peak.%"), larger), (counters.c.name.like("now.%"), theirs))
+    merged = case(*kept, else_=mine + theirs)
     connection.execute(store.on_conflict_do_update(index_elements=["run_id", "name"], set_={"value": merged}), rows)
 
 
@@ -141,8 +143,15 @@ def requeue(tx: Tx, ids: Iterable[str], max_attempts: int, run_id: str) -> int:
     unfinished = back_to_queue(tx, names, IN_FLIGHT, "unfinished", Again(jobs.c.tries + 1, mine))
     passing = (*mine, jobs.c.branch == Branch.TRANSIENT, jobs.c.tries < max_attempts)
     failed = back_to_queue(tx, names, (State.FAILED, State.PARTIAL), "retried", Again(jobs.c.tries + 1, passing))
-    reopen_segments(tx.connection, parser_of(tx), [*unfinished, *failed], (Branch.TRANSIENT,))
+    reopen_segments(tx, parser_of(tx), [*unfinished, *failed])
     return len(unfinished) + len(failed)
+
+
+def give_back(tx: Tx, run_id: str) -> int:
+    """How many jobs the run had in flight, which are queued again; no try of theirs is used up."""
+    query = select(jobs.c.document_id).where(jobs.c.generation == tx.generation, jobs.c.run_id == run_id)
+    held = tx.connection.execute(query.where(jobs.c.state.in_(IN_FLIGHT))).scalars().all()
+    return len(back_to_queue(tx, held, IN_FLIGHT, "given back", Again(jobs.c.tries, held_by(run_id))))
 
 
 def release(tx: Tx, dead: Collection[str], proven: Collection[str]) -> int:
@@ -153,11 +162,22 @@ def release(tx: Tx, dead: Collection[str], proven: Collection[str]) -> int:
     for part in slices(dead):
         here = (runs.c.run_id.in_(part), runs.c.ended_at.is_(None))
         tx.connection.execute(update(runs).where(*here).values(state="dead", ended_at=tx.now))
-    live = select(runs.c.run_id).where(runs.c.ended_at.is_(None))
+    forget_begun(tx.connection, dead)
+    found = tx.connection.execute(select(jobs.c.document_id).where(*_orphaned(tx, (), proven))).scalars().all()
+    return len(back_to_queue(tx, found, IN_FLIGHT, "released"))
+
+
+def orphans(tx: Tx, dead: Collection[str], proven: Collection[str]) -> dict[State, int]:
+    """What ``release`` would bring back, by the state that it stands in."""
+    query = select(jobs.c.state, func.count().label("number")).where(*_orphaned(tx, dead, proven))
+    return {State(row.state): row.number for row in tx.connection.execute(query.group_by(jobs.c.state))}
+
+
+def _orphaned(tx: Tx, dead: Collection[str], proven: Collection[str]) -> tuple[ColumnElement[bool], ...]:
+    live = select(runs.c.run_id).where(runs.c.ended_at.is_(None), runs.c.run_id.not_in(dead))
     lapsed = and_(jobs.c.lease_until < tx.now, jobs.c.run_id.not_in(proven))
     orphaned = or_(jobs.c.run_id.is_(None), jobs.c.run_id.not_in(live), lapsed)
-    query = select(jobs.c.document_id).where(jobs.c.generation == tx.generation, jobs.c.state.in_(IN_FLIGHT), orphaned)
-    return len(back_to_queue(tx, tx.connection.execute(query).scalars().all(), IN_FLIGHT, "released"))
+    return (jobs.c.generation == tx.generation, jobs.c.state.in_(IN_FLIGHT), orphaned)
 
 
 def held_by_others(tx: Tx, run_id: str) -> dict[str, int]:
@@ -207,13 +227,6 @@ def reopen(tx: Tx, ids: Iterable[str], why: str, all_versions: bool) -> int:
     newest = select(documents.c.document_id).where(documents.c.document_id == jobs.c.document_id, documents.c.is_newest)
     guard = () if all_versions else (newest.correlate(jobs).exists(),)
     return len(back_to_queue(tx, ids, SERVING, why, Again(guard=guard)))
-
-
-def redrive(tx: Tx, ids: Collection[str]) -> int:
-    """How many documents that ended with a failure went back into the queue, their failed segments open again."""
-    moved = back_to_queue(tx, ids, (*BROKEN, State.PARTIAL), "redriven")
-    reopen_segments(tx.connection, parser_of(tx), moved)
-    return len(moved)
 
 
 def forget(tx: Tx) -> int:

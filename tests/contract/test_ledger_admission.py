@@ -21,6 +21,7 @@ from tests.ledger_steps import (
     admitted,
     constructed,
     marker,
+    open_segments,
     plan_of,
     ready,
     settle_all,
@@ -240,7 +241,7 @@ def test_retry_opens_only_the_segments_whose_failure_was_transient(ledger: Ledge
     ledger.record_chunks(GEN, *[_record(name, constructed_chunks)])
     assert ledger.verified(GEN, [Verified(name, constructed_chunks)]) == {name: State.PARTIAL}
     assert ledger.admit(GEN, [version("a.pdf", 1)], LATEST).retried == 1
-    assert ledger.open_segments(PARSER, name) == (0,)
+    assert open_segments(ledger, name) == (0,)
     assert [row.ordinal for row in ledger.segments(PARSER, name)] == [None, 1, 2, 3]
     (answer,) = ledger.settle(GEN, PARSER, [Settlement(name, 0, artifact="a/0")])
     assert (answer.ordinal, answer.is_closer) == (4, True)

@@ -12,7 +12,17 @@ from sqlalchemy import Connection, inspect, text
 from ingest.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable
 from ingest.failure import Backoff
 from ingest.state import Ledger, Settlement, connect, migrations, tables
-from tests.ledger_steps import GEN, PARSER, admitted, plan_of, version
+from tests.ledger_steps import GEN, PARSER, admitted, open_segments, plan_of, version
+
+# What the first schema did not have.
+LATER_TABLES = ("samples", "begun", "pauses", "batches", "shares")
+LATER_COLUMNS = (
+    ("segments", "seconds"),
+    ("segments", "edition"),
+    ("jobs", "listed_by"),
+    ("jobs", "settled_chunks"),
+    ("jobs", "mirror_due"),
+)
 
 
 def test_empty_database_gets_the_newest_schema(empty_database_url: str) -> None:
@@ -51,9 +61,12 @@ def test_schema_of_the_first_version_becomes_the_newest(ledger_url: str) -> None
     engine = connect.open_engine(ledger_url)
 
     def forget(connection: Connection) -> None:
-        connection.execute(text("ALTER TABLE segments DROP COLUMN seconds"))
-        connection.execute(text("DROP INDEX jobs_listed"))
-        connection.execute(text("ALTER TABLE jobs DROP COLUMN listed_by"))
+        for index in ("jobs_listed", "jobs_mirror"):
+            connection.execute(text(f"DROP INDEX {index}"))
+        for table, column in LATER_COLUMNS:
+            connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
+        for table in LATER_TABLES:
+            connection.execute(text(f"DROP TABLE {table}"))
         connection.execute(text("DELETE FROM migrations WHERE number > 1"))
 
     connect.transact(engine, forget)
@@ -98,7 +111,7 @@ def test_failed_verb_leaves_nothing_behind(ledger: Ledger) -> None:
     ledger.plan(GEN, PARSER, [plan_of(document.document_id, 2)])
     with pytest.raises(StoreError):
         ledger.settle(GEN, PARSER, [Settlement(document.document_id, 0), Settlement(document.document_id, 9)])
-    assert ledger.open_segments(PARSER, document.document_id) == (0, 1)
+    assert open_segments(ledger, document.document_id) == (0, 1)
 
 
 def test_verb_waits_for_a_database_that_restarts(ledger_url: str) -> None:

@@ -14,7 +14,7 @@ from ingest.errors import StoreError
 from ingest.failure import failure
 from ingest.model import State
 from ingest.state import Ledger, Plan, Settled, Settlement
-from tests.ledger_steps import GEN, PARSER, admitted, plan_of, settle_all, state_of, version
+from tests.ledger_steps import GEN, PARSER, admitted, open_segments, plan_of, settle_all, state_of, version
 
 
 def test_plan_moves_to_parsing_and_is_found_again(ledger: Ledger) -> None:
@@ -68,7 +68,7 @@ def test_settlement_is_stored_and_a_repeat_does_not_change_it(ledger: Ledger) ->
     first = Settlement(name, 1, None, "pymupdf", "a/1", ((25, failure("no_text")),), 0.75, 3, 1, 2)
     (answer,) = ledger.settle(GEN, PARSER, [first])
     assert ledger.settle(GEN, PARSER, [Settlement(name, 1, failure("timeout"))]) == [answer]
-    assert ledger.settled(PARSER, [name]) == {(name, 1): first}
+    assert ledger.planned(PARSER, [name])[name].rows[1].settlement == first
     assert [(row.state, row.ordinal) for row in ledger.segments(PARSER, name)] == [("open", None), ("parsed", 1)]
 
 
@@ -82,7 +82,7 @@ def test_last_one_to_settle_closes_and_moves_the_document_on(ledger: Ledger) -> 
     (closing,) = ledger.settle(GEN, PARSER, [Settlement(name, 1, failure("timeout"))])
     assert closing == Settled(name, 1, 3, 3)
     assert state_of(ledger, name) is State.ASSEMBLING
-    assert ledger.open_segments(PARSER, name) == (1,), "a restart goes in with the closing segment"
+    assert open_segments(ledger, name) == (1,), "a restart goes in with the closing segment"
 
 
 def test_one_call_settles_segments_of_several_documents(ledger: Ledger) -> None:

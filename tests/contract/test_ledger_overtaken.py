@@ -7,7 +7,7 @@ import pytest
 from ingest.config import SourceConfig
 from ingest.failure import failure
 from ingest.model import ChunkFailure, Document, ObjectVersion, State
-from ingest.state import ConstructRecord, Ledger, Settlement, Verified
+from ingest.state import ConstructRecord, Ledger, Operator, Settlement, Verified
 from tests.ledger_steps import (
     ALL,
     GEN,
@@ -17,6 +17,7 @@ from tests.ledger_steps import (
     admitted,
     constructed,
     marker,
+    open_segments,
     plan_of,
     ready,
     state_of,
@@ -104,7 +105,7 @@ def test_failed_version_that_is_newest_again_is_tried_again(ledger: Ledger) -> N
     ledger.admit(GEN, upload(1), LATEST)
     (again,) = ledger.take(GEN, "run-1", 9, 60)
     assert again.document_id == name
-    assert ledger.open_segments(PARSER, name) == (0,), "what failed for a passing reason is open again"
+    assert open_segments(ledger, name) == (0,), "what failed for a passing reason is open again"
 
 
 def test_rollback_ends_the_failure_of_the_version_that_vanished(ledger: Ledger) -> None:
@@ -192,5 +193,5 @@ def test_unknown_tokens_of_a_superseded_version_are_not_told(ledger: Ledger) -> 
     (old,) = admitted(ledger, version("a.pdf", 1))
     ledger.record_chunks(GEN, ConstructRecord(old.document_id, 1, tokens=10, unknown_tokens=9))
     ledger.retire(GEN, [old.document_id], State.SUPERSEDED)
-    assert ledger.unknown_token_shares(GEN, above=0.1) == []
-    assert ledger.unknown_token_count(GEN, above=0.1) == 0
+    assert Operator(ledger).unknown_token_shares(GEN, above=0.1) == []
+    assert Operator(ledger).unknown_token_count(GEN, above=0.1) == 0

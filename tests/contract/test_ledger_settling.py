@@ -9,7 +9,7 @@ import pytest
 
 from ingest.failure import failure
 from ingest.model import Branch, ChunkFailure, Fingerprints, State
-from ingest.state import ConstructRecord, Expected, Generation, Ledger, Settlement, Slow, Verified
+from ingest.state import ConstructRecord, Expected, Generation, Ledger, Operator, Settlement, Slow, Verified
 from tests.ledger_steps import (
     ALL,
     FINGERPRINTS,
@@ -35,8 +35,9 @@ def test_chunk_counts_are_assigned_not_added(ledger: Ledger) -> None:
     (document,) = admitted(ledger, version("a.pdf", 1))
     constructed(ledger, document.document_id, 5)
     ledger.record_chunks(GEN, ConstructRecord(document.document_id, 5, 1, 50, 4, "en"))
-    totals = ledger.chunk_totals(GEN, "run-1")
-    assert (totals.documents, totals.chunks, totals.unchanged, totals.tokens, totals.unknown_tokens) == (1, 5, 1, 50, 4)
+    (row,) = Operator(ledger).versions(GEN, "a.pdf")
+    assert (row.chunk_count, row.language) == (5, "en")
+    assert [found.share for found in Operator(ledger).unknown_token_shares(GEN)] == [4 / 50]
     assert state_of(ledger, document.document_id) is State.EMBEDDING
 
 
@@ -225,9 +226,9 @@ def test_slow_documents_are_those_that_took_longest_to_parse(ledger: Ledger) -> 
         ledger.settle(GEN, PARSER, took)
         ledger.settle(GEN, PARSER, [replace(one, seconds=99.0) for one in took])  # a repeat changes nothing
     slow = [Slow(name, key, 2.0 * seconds, 40, 0) for seconds, (key, name) in enumerate(documents.items())]
-    assert ledger.slowest(GEN, "run-1", 9) == [slow[2], slow[1]]
-    assert ledger.slowest(GEN, "run-1", 1) == [slow[2]]
-    assert ledger.slowest(GEN, "run-2", 9) == []
+    assert Operator(ledger).slowest(GEN, "run-1", 9) == [slow[2], slow[1]]
+    assert Operator(ledger).slowest(GEN, "run-1", 1) == [slow[2]]
+    assert Operator(ledger).slowest(GEN, "run-2", 9) == []
 
 
 def test_unknown_tokens_are_reported(ledger: Ledger) -> None:
@@ -236,14 +237,14 @@ def test_unknown_tokens_are_reported(ledger: Ledger) -> None:
         constructed(ledger, document.document_id, 1)
         ledger.record_chunks(GEN, ConstructRecord(document.document_id, 1, tokens=10, unknown_tokens=unknown))
         ledger.verified(GEN, [Verified(document.document_id, 1)])
-    shares = ledger.unknown_token_shares(GEN, "run-1", above=0.1)
+    shares = Operator(ledger).unknown_token_shares(GEN, "run-1", above=0.1)
     assert [row.document_id for row in shares] == [documents[2].document_id]
     assert shares[0].share == pytest.approx(0.2)
 
 
 def test_failures_stop_at_the_limit(ledger: Ledger) -> None:
     names = [d.document_id for d in admitted(ledger, *(version(f"{n}.pdf", 1) for n in range(5)))]
-    assert sorted(ledger.end_many(GEN, names, State.UNSUPPORTED, failure("truncated"))) == sorted(names)
+    assert all(ledger.end(GEN, name, State.UNSUPPORTED, failure("truncated")) for name in names)
     assert [row.key for row in ledger.failures(GEN, "run-1", limit=3)] == ["0.pdf", "1.pdf", "2.pdf"]
     assert ledger.counts(GEN) == {State.UNSUPPORTED: 5}
 
@@ -313,5 +314,5 @@ def test_failures_are_counted_by_branch_without_a_limit(ledger: Ledger) -> None:
 def test_documents_with_unknown_tokens_are_counted(ledger: Ledger) -> None:
     for document, unknown in zip(admitted(ledger, *(version(f"{n}.pdf", 1) for n in "abc")), (0, 2, 5), strict=True):
         ledger.record_chunks(GEN, ConstructRecord(document.document_id, 1, tokens=10, unknown_tokens=unknown))
-    assert ledger.unknown_token_count(GEN, above=0.1) == 2
-    assert ledger.unknown_token_count(GEN, above=0.3) == 1
+    assert Operator(ledger).unknown_token_count(GEN, above=0.1) == 2
+    assert Operator(ledger).unknown_token_count(GEN, above=0.3) == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -195,3 +196,16 @@ def test_sound_documents_are_read_to_the_last_page(name: str, data: bytes, real:
     assert [page.number for page in pages.pages] == list(range(1, found.pages + 1))
     assert not pages.failed_pages
     assert any(block.text.strip() for page in pages.pages for block in page.blocks)
+
+
+def test_an_engine_reaches_nobody_and_its_parent_still_does(tmp_path: Path) -> None:
+    path = str(tmp_path / "document")
+    with socket.create_server(("127.0.0.1", 0)) as server, sandbox("calls_home") as box:
+        Path(path + ".port").write_text(str(server.getsockname()[1]))
+        found = box.parse(path, "text", 1, 1)
+        assert [(page, failure.reason) for page, failure in found.failed_pages] == [(1, "engine_crashed")]
+        assert any(word in found.failed_pages[0][1].sentence for word in ("unreachable", "has no network"))
+        assert box.network in ("none", "refused")
+        with socket.create_connection(server.getsockname(), timeout=5):
+            connection, _ = server.accept()
+            connection.close()

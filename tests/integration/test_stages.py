@@ -17,19 +17,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest import embed, rows, stages
+from ingest import embed, extract, rows, stages
 from ingest.config import Config, parse
 from ingest.errors import PreflightError
+from ingest.failure import failure
 from ingest.index.client import Cluster, connect
 from ingest.index.sink import IndexSink, open_sink
 from ingest.index.throttle import Throttle
 from ingest.model import Document, IndexChunk, Segment, State, chunk_id
 from ingest.observe import Stats
+from ingest.parse.result import ParsedPages
 from ingest.parse.sandbox import Sandbox
 from ingest.runs import ensure_generation, fingerprints_of
 from ingest.source.listing import selected
 from ingest.stages import Embed, Index, Parse, Triage
-from ingest.state import Ledger
+from ingest.state import Ledger, Operator, Selection
 from ingest.verify import Verifier
 from ingest.work import Run
 from tests import corpus
@@ -90,6 +92,7 @@ def sandboxes(monkeypatch: pytest.MonkeyPatch) -> list[Sandbox]:
         return made[-1]
 
     monkeypatch.setattr(stages, "Sandbox", start)
+    monkeypatch.setattr(extract, "Sandbox", start)
     return made
 
 
@@ -106,7 +109,7 @@ def world(aws_url: str, opensearch_url: str, tmp_path: Path, sandboxes: list[San
             "artifacts": {"bucket": f"stages-artifacts-{number}"},
             "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
             "index": {"url": opensearch_url, "alias": f"stages{number}", "retry_budget_s": 0},
-            "embed": {"model": "hashing:16", "batch": 4},
+            "embed": {"model": "hashing:16", "batch": 4, "retry_budget_s": 0},
             "segments": {"pages": 10},
         }
     )
@@ -157,7 +160,7 @@ def test_from_a_document_to_ready_chunks_by_plain_calls(world: World) -> None:
     chunks = parsed(world, triaged(world, world.admit()))
     receipts = rows.receipts(index_stage(world)(embedded(world, chunks)))
     assert (receipts[0].written, receipts[0].failed) == (len(chunks), 0)
-    assert world.states() == {State.INDEXING: 1}
+    assert world.states() == {State.VERIFYING: 1}
     assert world.verify() == 1
     assert world.states() == {State.READY: 1}
 
@@ -235,7 +238,7 @@ def test_a_repeated_parse_parses_nothing_and_gives_the_same_chunks(world: World)
     segments = triaged(world, world.admit())
     first = parsed(world, segments)
     assert parsed(world, segments) == first
-    assert world.stats()["parse.segments"] == 1
+    assert world.stats()["parse.segments_parsed.none"] == 1
     assert world.states() == {State.EMBEDDING: 1}
 
 
@@ -379,3 +382,111 @@ def test_an_empty_table_is_no_bulk(world: World) -> None:
 
 def test_a_run_survives_the_way_to_its_actors(world: World) -> None:
     assert pickle.loads(pickle.dumps(world.run)) == world.run
+
+
+# ---------------------------------------------------------------- what a redrive reads again
+
+
+def faulty(monkeypatch: pytest.MonkeyPatch, pages: set[int]) -> None:
+    """Sandboxes whose engine fails on these pages of a PDF."""
+    real = Sandbox.parse
+
+    def parse(self: Sandbox, path: str, kind: str, first: int, last: int) -> ParsedPages:
+        lost = [page for page in range(first, last + 1) if page in pages]
+        found = real(self, path, kind, first, last)
+        return replace(
+            found,
+            pages=tuple(page for page in found.pages if page.number not in lost),
+            failed_pages=tuple((page, failure("timeout")) for page in lost),
+        )
+
+    monkeypatch.setattr(Sandbox, "parse", parse)
+
+
+def finished(world: World, documents: list[Document]) -> list[IndexChunk]:
+    chunks = parsed(world, triaged(world, documents))
+    index_stage(world)(embedded(world, chunks))
+    world.verify()
+    return chunks
+
+
+def test_only_failed_pages_are_read_again_and_the_document_is_as_if_they_had_never_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.put("long.pdf", corpus.make_pdf(25))
+    (document,) = world.admit()
+    with monkeypatch.context() as patch:
+        faulty(patch, {4, 5, 9, *range(11, 21)})  # of segment 0 three pages, of segment 1 all
+        finished(world, [document])
+    assert world.states() == {State.PARTIAL: 1}
+    rows_ = world.ledger.segments(world.run.fingerprints.parser, document.document_id)
+    assert [(row.state, [page for page, _ in row.failed_pages]) for row in rows_] == [
+        ("parsed", [4, 5, 9]), ("failed", []), ("parsed", []),
+    ]  # fmt: skip
+    pages = world.stats()["parse.pages"]
+    operator = Operator(world.ledger)
+    (units,) = operator.units(world.run.generation, Selection())
+    assert operator.redrive(world.run.generation, units, "run-1") == 1
+    finished(world, world.ledger.take(world.run.generation, "run-1", 9, 3600))
+
+    assert world.stats()["parse.pages"] - pages == 3 + 10
+    assert world.states() == {State.READY: 1}
+    redriven = {name: (row["text"], row["page_from"], row["page_to"]) for name, row in stored(world).items()}
+    world.put("same.pdf", corpus.make_pdf(25))
+    finished(world, world.admit())
+    fresh = [row for row in stored(world).values() if row["doc_key"] == "same.pdf"]
+    assert sorted(redriven.values()) == sorted((row["text"], row["page_from"], row["page_to"]) for row in fresh)
+
+
+def test_a_segment_that_takes_its_actor_down_is_found_and_the_others_settle(world: World) -> None:
+    world.put("long.pdf", corpus.make_pdf(35))
+    segments = triaged(world, world.admit())
+    units = [f"parse:{s.document.document_id}:{s.number}" for s in segments]
+    world.ledger.begin("run-1", units)  # as an actor that died in the middle of the call leaves it
+    world.ledger.begin_alone("run-1", units[2])
+    world.ledger.begin_alone("run-1", units[2])  # and two more, each on the third segment alone
+    chunks = parsed(world, segments)
+    rows_ = world.ledger.segments(world.run.fingerprints.parser, segments[0].document.document_id)
+    assert [row.state for row in rows_] == ["parsed", "parsed", "failed", "parsed"]
+    assert rows_[2].failure is not None
+    assert rows_[2].failure.reason == "engine_crashed"
+    assert {item.chunk.page_from for item in chunks} >= {1, 11, 31}
+    assert world.ledger.begin("run-1", units) == {}, "the call came through"
+
+
+def test_a_document_whose_cutting_takes_its_actor_down_ends_with_that_reason(world: World) -> None:
+    world.put("note.txt", corpus.make_text())
+    segments = triaged(world, world.admit())
+    unit = f"construct:{segments[0].document.document_id}"
+    world.ledger.begin("run-1", [unit])
+    for _ in range(2):
+        world.ledger.begin_alone("run-1", unit)
+    assert parsed(world, segments) == []
+    assert world.reasons() == {"note.txt": "actor_died"}
+
+
+# ---------------------------------------------------------------- batches, and a model that fails
+
+
+def test_batches_are_paid_and_settled_once_and_close_their_documents(world: World) -> None:
+    chunks = some_chunks(world)
+    table = embedded(world, chunks)
+    names = table.column("batch_id").to_pylist()
+    assert len(set(names)) == -(-len(chunks) // 4)
+    stage = index_stage(world)
+    early = rows.receipts(stage(table.slice(0, 4)))
+    assert [receipt.is_last for receipt in early] == [False]
+    late = rows.receipts(stage(table.slice(4)))
+    assert [receipt.is_last for receipt in late] == [True]
+    assert world.states() == {State.VERIFYING: 1}
+
+
+def test_the_text_that_breaks_a_call_is_buried_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(embed.BACKENDS, "hashing", "tests.faulty_embedders:open_fragile")
+    chunks = some_chunks(world, POISON)
+    index_stage(world)(embedded(world, chunks))
+    world.verify()
+    assert world.states() == {State.PARTIAL: 1}
+    letters = [row for row in world.ledger.failures(world.run.generation) if row.unit == "chunk"]
+    assert {row.failure.reason for row in letters} == {"embed_failed"}
+    assert len(letters) == sum(POISON in item.chunk.text for item in chunks)

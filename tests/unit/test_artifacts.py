@@ -45,6 +45,7 @@ def test_every_field_comes_back_in_its_type() -> None:
         outline=((1, "Chapter", 41),),
         failed_pages=((42, failure("timeout")),),
         repairs=7,
+        edition=2,
     )
     assert [f.name for f in fields(full) if getattr(full, f.name) == f.default] == []
     s3 = FakeS3()
@@ -159,3 +160,12 @@ def test_what_is_not_there_is_not_found_and_what_can_not_be_asked_is_told() -> N
     down.error = refused("SlowDown", 503, "GetObject")
     with pytest.raises(Exception, match="SlowDown"):
         Artifacts(down, CONFIG).find(key)
+
+
+def test_what_was_read_again_stands_under_a_key_of_its_own() -> None:
+    s3 = FakeS3()
+    store = Artifacts(s3, CONFIG)
+    first, _ = store.put(SEGMENT)
+    key, _ = store.put(replace(SEGMENT, edition=2))
+    assert key == first.replace(".json.gz", ".2.json.gz")
+    assert store.get(first) == SEGMENT

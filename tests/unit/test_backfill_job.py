@@ -13,7 +13,7 @@ from ingest.config import IndexConfig, load
 from ingest.errors import ConfigError, PreflightError, StoreUnavailable
 from ingest.failure import Backoff
 from ingest.state import Ledger
-from jobs import backfill
+from jobs import running
 from jobs.__main__ import main
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "report.schema.json").read_text())
@@ -59,13 +59,13 @@ def test_readers_are_not_led_to_a_part_of_the_corpus(
 def test_however_a_run_ends_its_report_says_what_was_done_and_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, outcome: str, told: str, code: int, done: int
 ) -> None:
-    def breaks_off(job: backfill._Job) -> None:
+    def breaks_off(job: running._Job) -> None:
         ledger.start_run("mine", "backfill", "me", "config")
         if done:
             job.result = replace(job.result, outcome="ready", documents_touched=done)
         raise error
 
-    monkeypatch.setattr(backfill, "_work", breaks_off)
+    monkeypatch.setattr(running, "_work", breaks_off)
     file, written = tmp_path / "config.yaml", tmp_path / "report.json"
     file.write_text(CONFIG.format(folder=tmp_path, more=""))
     ledger = Ledger(load(file).ledger.url)
@@ -102,5 +102,5 @@ def test_a_password_in_a_url_is_not_shown(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_report_is_not_lost_when_nobody_says_what_the_alias_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backfill, "ASKING", Backoff(budget_s=0))
-    assert backfill._serving(IndexConfig(url="http://127.0.0.1:9", alias="documents")) == ""
+    monkeypatch.setattr(running, "ASKING", Backoff(budget_s=0))
+    assert running._serving(IndexConfig(url="http://127.0.0.1:9", alias="documents")) == ""

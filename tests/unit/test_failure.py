@@ -25,7 +25,7 @@ from ingest.errors import (
     StoreUnavailable,
     UnitError,
 )
-from ingest.failure import REASONS, Backoff, classify, end_state, failure, with_retries
+from ingest.failure import REASONS, Backoff, Breaker, classify, end_state, failure, with_retries
 from ingest.model import Branch, State
 from ingest.source.s3 import translated
 
@@ -37,7 +37,7 @@ BRANCHES = {
     Branch.HUMAN: {"no_text", "no_ocr_engine", "unmapped_glyphs", "garbled_text", "reversed_text"},
     Branch.DEGRADE: {
         "timeout", "engine_crashed", "out_of_memory", "pages_missing", "empty_segment", "bad_vector",
-        "mapping_rejected", "chunk_too_large",
+        "mapping_rejected", "chunk_too_large", "embed_failed", "actor_died",
     },
     Branch.TRANSIENT: {
         "source_unavailable", "index_unavailable", "index_throttled", "embed_unavailable", "chunks_missing",
@@ -291,3 +291,73 @@ def test_a_refusal_is_not_tried_again() -> None:
     with pytest.raises(StoreRefused):
         with_retries(call, Backoff(), lambda _: pytest.fail("slept"))
     assert call.calls == 1
+
+
+# ---------------------------------------------------------------- the breaker
+
+
+def tripped(at: float = 0.0) -> Breaker:
+    breaker = Breaker(threshold=3, cool_s=1.0, cap_s=30.0)
+    for _ in range(3):
+        assert breaker.wait(at) == 0
+        breaker.failed(at)
+    return breaker
+
+
+def test_nobody_calls_a_service_that_did_not_answer_three_times_in_a_row() -> None:
+    breaker = tripped(at=100.0)
+    assert breaker.wait(100.0) == 1.0
+    assert breaker.wait(100.9) == pytest.approx(0.1)
+
+
+def test_an_answer_in_between_begins_the_count_again() -> None:
+    breaker = Breaker(threshold=3)
+    for _ in range(5):
+        breaker.failed(0.0)
+        breaker.failed(0.0)
+        breaker.passed()
+    assert breaker.wait(0.0) == 0
+
+
+def test_after_the_pause_one_caller_tries_and_the_others_wait_for_that() -> None:
+    breaker = tripped()
+    assert [breaker.wait(1.0) == 0 for _ in range(4)] == [True, False, False, False]
+    breaker.passed()
+    assert [breaker.wait(1.0) for _ in range(4)] == [0, 0, 0, 0]
+
+
+def test_pauses_grow_up_to_their_cap() -> None:
+    breaker, now, pauses = tripped(), 0.0, []
+    for _ in range(8):
+        pauses.append(breaker.wait(now))
+        now += pauses[-1]
+        assert breaker.wait(now) == 0
+        breaker.failed(now)
+    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_a_caller_that_died_while_it_tried_holds_nobody_up_for_ever() -> None:
+    breaker = tripped()
+    assert breaker.wait(1.0) == 0
+    assert breaker.wait(2.5) == 0
+
+
+def test_calls_go_through_the_breaker_and_wait_while_it_is_open() -> None:
+    now, slept = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    def down() -> None:
+        raise StoreUnavailable("nobody there")
+
+    breaker = Breaker()
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            breaker.through(down, sleep, lambda: now[0])
+    assert slept == []
+    assert breaker.through(lambda: 7, sleep, lambda: now[0]) == 7
+    assert slept == [1.0]
+    assert breaker.through(lambda: 8, sleep, lambda: now[0]) == 8
+    assert slept == [1.0]

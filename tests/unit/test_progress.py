@@ -73,7 +73,8 @@ def watch(one: Ticker, verifier: FakeVerifier) -> None:
 def test_documents_with_a_receipt_are_verified_once(config: Config, ledger: Ledger) -> None:
     verifier, lines = FakeVerifier(), list[str]()
     one = ticker(config, ledger, lines)
-    one.received([Receipt("a", written=3), Receipt("b", written=1)])
+    one.received([Receipt("a", written=3, is_last=True), Receipt("b", written=1, is_last=True)])
+    one.received([Receipt("c", written=9)])  # more of it is on its way
     watch(one, verifier)
 
     assert verifier.asked == [{"a", "b"}]
@@ -84,7 +85,7 @@ def test_documents_with_a_receipt_are_verified_once(config: Config, ledger: Ledg
 def test_an_index_that_is_away_for_a_moment_stops_nothing(config: Config, ledger: Ledger) -> None:
     verifier = FakeVerifier(StoreUnavailable("away"))
     one = ticker(config, ledger, [])
-    one.received([Receipt("a", written=1)])
+    one.received([Receipt("a", written=1, is_last=True)])
     watch(one, verifier)
 
     assert verifier.asked
@@ -100,7 +101,7 @@ def test_a_line_that_takes_long_to_count_comes_less_often(config: Config, ledger
     one = SlowLine(Run("r", config, "g", PRINTS), ledger, lines.append, time.monotonic())
     with one.watching(cast(Verifier, verifier)):
         for number in range(5):
-            one.received([Receipt(str(number), written=1)])
+            one.received([Receipt(str(number), written=1, is_last=True)])
             deadline = time.monotonic() + 5
             while len(verifier.asked) <= number and time.monotonic() < deadline:
                 time.sleep(0.01)
@@ -116,7 +117,7 @@ def test_an_interrupted_run_does_not_wait_for_a_tick_that_waits(config: Config, 
             return 0
 
     verifier, one = HangingVerifier(), ticker(config, ledger, [])
-    one.received([Receipt("a", written=1)])
+    one.received([Receipt("a", written=1, is_last=True)])
     began = time.monotonic()
 
     def interrupted() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest import construct, rows, stages
+from ingest import construct, extract, rows, stages
 from ingest.artifacts import Artifacts
 from ingest.config import parse
 from ingest.construct import Stored
@@ -87,7 +87,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("ingest.source.s3.connect", lambda: s3)
-    monkeypatch.setattr(stages, "Sandbox", sandbox)
+    for module in (stages, extract):
+        monkeypatch.setattr(module, "Sandbox", sandbox)
     for module in (stages, construct):
         monkeypatch.setattr(module, "open_sink", lambda *_: sink)
     config = parse(

@@ -151,3 +151,18 @@ def test_threads_never_hold_more_than_the_limit_together(limit: int) -> None:
     report = gate.report()
     assert most[0] == report.peak_in_flight == limit
     assert (report.in_flight, report.requests) == (0, 120)
+
+
+def test_a_cluster_that_does_not_answer_is_tried_by_one_writer_now_and_then() -> None:
+    now = [0.0]
+    throttle = Throttle(4, clock=lambda: now[0])
+    for _ in range(3):
+        throttle.release(throttle.acquire(), Signal.DOWN)
+    assert throttle.acquire() == 0
+    now[0] = 1.0
+    token = throttle.acquire()
+    assert token > 0
+    assert throttle.acquire() == 0, "one tries, the others wait for that"
+    throttle.release(token, CLEAN)
+    assert throttle.acquire() > 0
+    assert throttle.acquire() > 0
