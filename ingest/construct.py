@@ -40,14 +40,14 @@ class Stored:
         stale = [row for row in there.values() if wanted.get(row.chunk_id) != (row.content_hash, row.embedder)]
         self._delete(document, stale)
         kept = there.keys() - {row.chunk_id for row in stale}
+        if any(there[name].chunk_count != len(items) for name in kept):
+            self._sink.recount(document, len(items)).require("recounted")
         return [item for item in items if item.chunk_id not in kept]
 
     def _delete(self, document: Document, stale: Sequence[StoredChunk]) -> None:
         if not stale:
             return
-        written = self._sink.delete([(row.chunk_id, document.revision) for row in stale])
-        if failed := [outcome.failure for outcome in written.outcomes if outcome.failure]:
-            raise StoreUnavailable(f"{len(failed)} of {len(stale)} chunks could not be deleted: {failed[0].sentence}")
+        self._sink.delete([(row.chunk_id, document.revision) for row in stale]).require("deleted")
 
 
 class Construct:

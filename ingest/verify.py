@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from ingest import observe
-from ingest.errors import StoreUnavailable
-from ingest.index.bulk import Written
 from ingest.index.sink import Counted, Sink
 from ingest.model import Document, State
 from ingest.state import Ledger, Pending, Verified
@@ -86,7 +84,7 @@ class Verifier:
         while changed := self._ledger.access_changed(self._run.generation, ACCESS_AT_ONCE):
             self._sink.refresh()
             for document in changed:
-                self._check(self._sink.change_access(document), "rewritten for their access")
+                self._sink.change_access(document).require("rewritten for their access")
             self._ledger.access_written(self._run.generation, changed)
             self._stats.add("verify.access_changed", len(changed))
 
@@ -107,11 +105,5 @@ class Verifier:
         self._ledger.retire(self._run.generation, [d.document_id for d in documents], state)
 
     def _delete(self, chunks: Sequence[tuple[str, int]]) -> None:
-        self._check(self._sink.delete(chunks), "deleted")
+        self._sink.delete(chunks).require("deleted")
         self._stats.add("index.deleted", len(chunks))
-
-    @staticmethod
-    def _check(written: Written, what: str) -> None:
-        if failed := [outcome.failure for outcome in written.outcomes if outcome.failure]:
-            number = len(written.outcomes)
-            raise StoreUnavailable(f"{len(failed)} of {number} chunks could not be {what}: {failed[0].sentence}")

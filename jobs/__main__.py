@@ -18,6 +18,7 @@ VERBS = {
     "config": "print the resolved configuration and its fingerprints",
     "status": "how far the runs are: documents by state, rate, time left, what failed",
     "show": "the life of one document: segments, engines, failures, chunks, history",
+    "report": "the report of a run again, as text or as a page to look at",
     "redrive": "run failed units again, and nothing else",
     "reconcile": "put what dead runs left back into the queue",
     "pause": "let all runs of the alias wait",

@@ -13,7 +13,7 @@ from ingest.index.bulk import BulkStats, Outcome, Written
 from ingest.index.mapping import WriteMeta
 from ingest.index.sink import Counted, StoredChunk
 from ingest.index.verdict import Verdict
-from ingest.model import Document, IndexChunk, key_hash
+from ingest.model import Document, IndexChunk
 
 
 @dataclass(slots=True)
@@ -50,6 +50,17 @@ class MemorySink:
             self.live[name] = (replace(chunk, document=owner), vector, meta)
         return _written(names, [Verdict.SUCCESS] * len(names))
 
+    def recount(self, document: Document, chunk_count: int) -> Written:
+        names = [
+            name
+            for name, (chunk, _, _) in self.refreshed.items()
+            if chunk.document.document_id == document.document_id and chunk.chunk_count != chunk_count
+        ]
+        for name in names:
+            chunk, vector, meta = self.live[name]
+            self.live[name] = (replace(chunk, chunk_count=chunk_count), vector, meta)
+        return _written(names, [Verdict.SUCCESS] * len(names))
+
     def refresh(self) -> None:
         self.refreshed = dict(self.live)
 
@@ -66,10 +77,6 @@ class MemorySink:
     def ids_of_document(self, document_id: str) -> list[StoredChunk]:
         return [chunk for chunk in self._sorted() if chunk.document_id == document_id]
 
-    def ids_of_key_other_versions(self, key_hash: str, document_id: str) -> list[StoredChunk]:
-        own = {chunk_id for chunk_id, (chunk, _, _) in self.refreshed.items() if _key_hash(chunk) == key_hash}
-        return [chunk for chunk in self._sorted() if chunk.chunk_id in own and chunk.document_id != document_id]
-
     def total(self) -> int:
         return len(self.refreshed)
 
@@ -84,15 +91,12 @@ class MemorySink:
         return sorted(chunks, key=lambda chunk: (chunk.document_id, chunk.chunk_index))
 
 
-def _key_hash(chunk: IndexChunk) -> str:
-    return key_hash(chunk.document.bucket, chunk.document.key)
-
-
 def _stored(chunk: IndexChunk, _vector: npt.NDArray[np.float32], meta: WriteMeta) -> StoredChunk:
     return StoredChunk(
         chunk_id=chunk.chunk_id,
         document_id=chunk.document.document_id,
         chunk_index=chunk.chunk.index,
+        chunk_count=chunk.chunk_count,
         revision=chunk.document.revision,
         content_hash=chunk.content_hash,
         embedder=meta.embedder,

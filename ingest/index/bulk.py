@@ -79,6 +79,12 @@ class Written:
     outcomes: tuple[Outcome, ...]
     stats: BulkStats
 
+    def require(self, what: str) -> None:
+        """Raises StoreUnavailable where an item failed; ``what`` was to be done with it."""
+        if failed := [outcome.failure for outcome in self.outcomes if outcome.failure]:
+            number = len(self.outcomes)
+            raise StoreUnavailable(f"{len(failed)} of {number} chunks could not be {what}: {failed[0].sentence}")
+
 
 @dataclass(frozen=True, slots=True)
 class BulkLimits:

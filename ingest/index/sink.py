@@ -32,7 +32,7 @@ COUNT_PAGE = 10_000  # buckets of one answer; the server's bound is 65,535
 GET_PAGE = 1_000
 REWRITE_PAGE = 500  # with text and vector: about 4 MB of an answer
 SCAN_PAGE = 10_000  # the server's bound of hits in one answer
-FIELDS = ("document_id", "chunk_index", "revision", "content_hash", "embedder")
+FIELDS = ("document_id", "chunk_index", "chunk_count", "revision", "content_hash", "embedder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class StoredChunk:
     chunk_id: str
     document_id: str
     chunk_index: int
+    chunk_count: int
     revision: int
     content_hash: str
     embedder: str
@@ -70,6 +71,10 @@ class Sink(Protocol):
         """Writes tenant and principals of a document on its refreshed chunks; text and vector stay."""
         ...
 
+    def recount(self, document: Document, chunk_count: int) -> Written:
+        """Writes the number of a document's chunks on those of its refreshed chunks that carry another."""
+        ...
+
     def refresh(self) -> None:
         """Makes everything written so far countable."""
         ...
@@ -84,10 +89,6 @@ class Sink(Protocol):
 
     def ids_of_document(self, document_id: str) -> list[StoredChunk]:
         """All refreshed chunks of a document version, by chunk index."""
-        ...
-
-    def ids_of_key_other_versions(self, key_hash: str, document_id: str) -> list[StoredChunk]:
-        """All refreshed chunks of a key's versions but this one."""
         ...
 
     def total(self) -> int:
@@ -134,9 +135,22 @@ class IndexSink:
 
     def change_access(self, document: Document) -> Written:
         of_document = {"term": {"document_id": document.document_id}}
-        body = {"size": REWRITE_PAGE, "query": of_document, "sort": ["chunk_index"]}
+        return self._rewrite(of_document, lambda fields: _with_access(fields, document))
+
+    def recount(self, document: Document, chunk_count: int) -> Written:
+        of_document = {"term": {"document_id": document.document_id}}
+        others = {"bool": {"filter": [of_document], "must_not": [{"term": {"chunk_count": chunk_count}}]}}
+        return self._rewrite(others, lambda fields: {**fields, "chunk_count": chunk_count})
+
+    def _rewrite(self, query: Mapping[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> Written:
+        """Writes the chunks again with some fields changed; text and vector stay."""
+        body = {"size": REWRITE_PAGE, "query": query, "sort": ["chunk_index"]}
         sources = {hit["_id"]: hit["_source"] for hit in self._patiently(lambda: self._hits(body))}
-        return self._bulk.write([_with_access(name, fields, document) for name, fields in sources.items()])
+        items = [
+            BulkItem("index", name, fields["revision"], orjson.dumps(change(fields)))
+            for name, fields in sources.items()
+        ]
+        return self._bulk.write(items)
 
     def refresh(self) -> None:
         self._patiently(lambda: whole(self._cluster.call("POST", f"/{self.index}/_refresh")))
@@ -155,15 +169,6 @@ class IndexSink:
 
     def ids_of_document(self, document_id: str) -> list[StoredChunk]:
         return self._patiently(lambda: self._scan({"term": {"document_id": document_id}}))
-
-    def ids_of_key_other_versions(self, key_hash: str, document_id: str) -> list[StoredChunk]:
-        others = {
-            "bool": {
-                "filter": [{"term": {"doc_key_hash": key_hash}}],
-                "must_not": [{"term": {"document_id": document_id}}],
-            }
-        }
-        return self._patiently(lambda: self._scan(others))
 
     def total(self) -> int:
         return self._patiently(lambda: int(whole(self._cluster.call("GET", f"/{self.index}/_count"))["count"]))
@@ -231,13 +236,13 @@ def _item(chunk: IndexChunk, vector: Vectors, meta: WriteMeta) -> BulkItem:
     return BulkItem("index", chunk.chunk_id, chunk.document.revision, orjson.dumps(source(chunk, meta)), vector)
 
 
-def _with_access(chunk_id: str, fields: Mapping[str, Any], document: Document) -> BulkItem:
-    changed = {
+def _with_access(fields: Mapping[str, Any], document: Document) -> dict[str, Any]:
+    return {
+        **fields,
         "tenant": document.tenant,
         "principals": list(document.principals),
         "principals_version": fields["principals_version"] + 1,
     }
-    return BulkItem("index", chunk_id, fields["revision"], orjson.dumps({**fields, **changed}))
 
 
 def _stored(chunk_id: str, fields: Mapping[str, Any]) -> StoredChunk:

@@ -17,7 +17,7 @@ from ingest.index.mapping import WriteMeta, index_body
 from ingest.index.sink import Counted, Sink, open_sink
 from ingest.index.throttle import Throttle
 from ingest.index.verdict import Verdict
-from ingest.model import Chunk, Document, IndexChunk, chunk_id, content_hash, document_id, key_hash
+from ingest.model import Chunk, Document, IndexChunk, chunk_id, content_hash, document_id
 from tests.fakes import MemorySink
 
 DIMENSION = 8
@@ -160,17 +160,19 @@ def test_chunks_of_a_document_come_by_index(index: Sink) -> None:
     assert [chunk.chunk_index for chunk in index.ids_of_document(document().document_id)] == list(range(12))
 
 
-def test_other_versions_of_a_key_are_found_and_other_keys_are_not(index: Sink) -> None:
-    put(index, chunks(document("v1", 1), 2))
-    put(index, chunks(document("v2", 2), 3))
-    put(index, chunks(document("v3", 3), 1))
-    put(index, chunks(document("v1", 1, key="other.pdf"), 1))
+def test_a_recount_changes_the_count_and_nothing_else(index: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "REWRITE_PAGE", 3)
+    owner, other = document(), document(key="other.pdf")
+    put(index, [*chunks(owner, 7), *chunks(other, 1)])
     index.refresh()
-    others = index.ids_of_key_other_versions(key_hash("b", "a.pdf"), document("v3").document_id)
-    found = [(chunk.document_id, chunk.chunk_index, chunk.revision) for chunk in others]
-    expected = [(document("v1").document_id, n, 1) for n in range(2)]
-    expected += [(document("v2").document_id, n, 2) for n in range(3)]
-    assert found == sorted(expected)
+    before = index.existing([chunk.chunk_id for chunk in chunks(owner, 7)])
+    assert {row.chunk_count for row in before.values()} == {7}
+    assert len(index.recount(owner, 9).outcomes) == 7
+    index.refresh()
+    assert index.recount(owner, 9).outcomes == ()
+    assert index.existing(list(before)) == {name: replace(row, chunk_count=9) for name, row in before.items()}
+    (untouched,) = index.ids_of_document(other.document_id)
+    assert untouched.chunk_count == 1
 
 
 def test_pages_of_an_answer_are_put_together(index: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

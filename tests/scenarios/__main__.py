@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -68,6 +69,9 @@ def _play(results: dict[str, dict[str, Any]], stack: Stack, folder: cases.Folder
             scenario.play()
         except steps.NotYet as missing:
             waits = str(missing)
+        except Exception as error:  # noqa: BLE001 - a case that can't be played says so, and the others are
+            traceback.print_exc()
+            scenario.differences.append(f"it could not be played: {type(error).__name__}: {error}")
         differs = scenario.differences
         waits = ", ".join(filter(None, [waits, *sorted(scenario.waits_for)]))
     _tell(results, slug, differs, waits, time.monotonic() - started)

@@ -62,8 +62,8 @@ def _documents(scenario: Scenario, look: Look, chunks: Chunks, wanted: Asked) ->
 def _version(scenario: Scenario, versions: list[Seen], wanted: Asked) -> Seen | None:
     if "version" not in wanted:
         return versions[0] if versions else None
-    _, version = scenario.names[wanted["version"]]
-    return next((seen for seen in versions if seen.job.version == version), None)
+    named = {version for (_, label), version in scenario.versions.items() if label == wanted["version"]}
+    return next((seen for seen in versions if seen.job.version in named), None)
 
 
 def _document(seen: Seen, wanted: Asked) -> Iterator[str]:
@@ -165,19 +165,13 @@ def _equals(scenario: Scenario, chunks: Chunks, names: list[str]) -> Iterator[st
     wanted: set[str] = set()
     for name in names:
         key, _, label = name.rpartition("@")
-        version = next(v for (k, v) in (scenario.names[label], *_all_versions(scenario, key)) if k == key)
+        version = scenario.versions[key, label]
         document = digest(bucket, key, version)
         counts = [fields["chunk_count"] for fields in chunks.values() if fields["document_id"] == document]
         wanted |= {digest(bucket, key, version, str(number)) for number in range(counts[0] if counts else 1)}
     if set(chunks) != wanted:
         more, fewer = len(set(chunks) - wanted), len(wanted - set(chunks))
         yield f"the index has {more} chunks more and {fewer} fewer than {names}"
-
-
-def _all_versions(scenario: Scenario, key: str) -> Iterator[tuple[str, str]]:
-    """Versions of a key, oldest first: a folder that was put as one gave them no name of their own."""
-    rows = scenario.site.s3.list_object_versions(Bucket=scenario.site.bucket, Prefix=key).get("Versions", ())
-    yield from ((row["Key"], row["VersionId"]) for row in reversed(rows) if row["Key"] == key)
 
 
 def _named(scenario: Scenario, wanted: Asked) -> Iterator[str]:
@@ -195,5 +189,8 @@ def _calls(scenario: Scenario, wanted: Asked) -> Iterator[str]:
         found = scenario.calls[name]
         if len(set(found)) != len(found):
             yield f"{name}: {len(found) - len(set(found))} are equal"
-    if unknown := wanted.keys() - {"all_different"}:
+    for right, name in (("serial", "equals_serial"), ("refused", "refused_beyond_first")):
+        if name in wanted and (was := scenario.calls[wanted[name]]) != right:
+            yield f"{wanted[name]}: it was {was}, not {right}"
+    if unknown := wanted.keys() - {"all_different", "equals_serial", "refused_beyond_first"}:
         raise NotYet(f"calls: {', '.join(sorted(unknown))}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from tests.harness import Outcome, Site, Stack, contents
+from tests.harness import Chunks, Outcome, Site, Stack, contents
 from tests.scenarios.cases import HEALTHY, Case, Folder
 from tests.scenarios.judge import differences, not_yet
 from tests.scenarios.seen import Look
@@ -36,8 +36,9 @@ def judge(stack: Stack, folder: Folder, work: Path) -> dict[str, tuple[list[str]
             return {case.slug: ([f"the run {name} did not end: {outcome.output[-500:]}"], "") for case in folder.cases}
         again = site.backfill(*options)
         shared = [f"{name}: {what}" for what in _after(again)]
+        look, chunks = Look(site), site.chunks()
         for case in folder.cases if site is not healthy else ():
-            found[case.slug] += shared + [f"{name}: {case.file}: {what}" for what in _case(case, site, outcome)]
+            found[case.slug] += shared + [f"{name}: {case.file}: {what}" for what in _case(case, look, chunks, outcome)]
     kept = list(_kept(healthy, beside))
     return {
         case.slug: (list(dict.fromkeys(found[case.slug] + kept)), _not_yet(folder, case.slug)) for case in folder.cases
@@ -54,9 +55,8 @@ def _not_yet(folder: Folder, slug: str) -> str:
     return ", ".join(sorted(waits))
 
 
-def _case(case: Case, site: Site, outcome: Outcome) -> Iterator[str]:
-    look = Look(site)
-    seen = next(iter(look.documents(case.key)), None)
+def _case(case: Case, look: Look, chunks: Chunks, outcome: Outcome) -> Iterator[str]:
+    seen = next(iter(look.documents(case.key, chunks)), None)
     yield from differences(case.wanted, seen, look.config, outcome.report["skipped"])
 
 

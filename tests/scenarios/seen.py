@@ -56,9 +56,8 @@ class Look:
         self.config = config or load(site.config)
         self._artifacts = Artifacts(boto3.client("s3", endpoint_url=site.stack.aws_url), self.config.artifacts)
 
-    def documents(self, key: str, chunks: Chunks | None = None) -> list[Seen]:
-        """The versions of a key that have a job, newest first."""
-        found = self.site.chunks() if chunks is None and self.site.count() else chunks or {}
+    def documents(self, key: str, chunks: Chunks) -> list[Seen]:
+        """The versions of a key that have a job, newest first, with theirs of the ``chunks`` of the index."""
         ledger = Ledger(self.config.ledger.url)
         try:
             generations = ledger.generations(self.config.index.alias)
@@ -66,7 +65,7 @@ class Look:
                 return []
             name, parser = generations[0].name, generations[0].fingerprints.parser
             rows = [row for row in Operator(ledger).versions(name, key) if row.state is not None]
-            return [self._seen(row, ledger, parser, found) for row in rows]
+            return [self._seen(row, ledger, parser, chunks) for row in rows]
         finally:
             ledger.close()
 

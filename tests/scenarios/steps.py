@@ -7,11 +7,13 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from ingest.chunk import STRATEGIES
 from ingest.config import keys
+from ingest.parse.sandbox import Sandbox
 from jobs.__main__ import VERBS
 from tests.harness import Outcome, Site, Stack, digest
 from tests.scenarios.cases import Folder
@@ -39,7 +41,7 @@ class Scenario:
         self.switches = Switches(work, proxy[1])
         self.differences: list[str] = []
         self.runs: list[Outcome] = []  # since the last expect
-        self.names: dict[str, tuple[str, str]] = {}  # name of a version → key, version id
+        self.versions: dict[tuple[str, str], str] = {}  # key and name of a version → version id
         self.calls: dict[str, Any] = {}
         self.waits_for: set[str] = set()
         overrides = {"index.url": proxy[0], "index.retry_budget_s": 60, **configured(script.get("config", {}))}
@@ -59,7 +61,7 @@ class Scenario:
         if "dir" in asked:
             for path in sorted((self.folder.files / asked["dir"]).rglob("*")):
                 if path.is_file() and "v2" not in path.parts:
-                    self._put(path.name, path.read_bytes(), "")
+                    self._put(path.name, path.read_bytes(), asked.get("as", ""))
             return
         body = (self.folder.files / asked["file"]).read_bytes() if "file" in asked else None
         names = asked.get("keys") or [asked["key"]]
@@ -69,14 +71,14 @@ class Scenario:
             self._put(key, body if body is not None else _prose(asked["text"], key), label or "")
 
     def _put(self, key: str, body: bytes, label: str) -> None:
-        self.names[label] = (key, self.site.put({key: body})[key])
+        self.versions[key, label] = self.site.put({key: body})[key]
 
     def remove(self, asked: Step) -> None:
         self.site.remove(asked["key"])
 
     def purge(self, asked: Step) -> None:
-        key, version = self.names[asked["version"]]
-        self.site.s3.delete_object(Bucket=self.site.bucket, Key=key, VersionId=version)
+        version = self.versions[asked["key"], asked["version"]]
+        self.site.s3.delete_object(Bucket=self.site.bucket, Key=asked["key"], VersionId=version)
 
     def wait(self, asked: Step) -> None:
         time.sleep(float(asked["s"]))
@@ -141,6 +143,9 @@ class Scenario:
         if "chunk_ids" in asked:
             self.calls[asked["as"]] = [digest(*map(str, parts)) for parts in asked["chunk_ids"]]
             return
+        if "parse_in_threads" in asked:
+            self.calls[asked["as"]] = _in_threads(self.folder, asked["parse_in_threads"])
+            return
         raise NotYet(f"a call of {next(name for name in asked if name != 'as')}")
 
     # ------------------------------------------------------------ what was counted
@@ -202,10 +207,28 @@ def _option(name: str, value: Any) -> Iterator[str]:
     if name == "dedup":
         if "source.dedup" in {key for key, _, _ in keys()}:
             yield from ("--set", f"source.dedup={str(value).lower()}")
+    elif name == "into" and value == "new_generation":
+        yield from ("--set", "index.m=17")  # another mapping is another generation of the same chunks
     elif name == "into":
         raise NotYet(f"--into {value}")
     else:
         yield from (f"--{name.replace('_', '-')}", str(value))
+
+
+def _in_threads(folder: Folder, asked: Step) -> str:
+    """``refused`` where a busy reader refuses a second thread, else ``mixed`` or ``serial`` by what came out."""
+    paths = [str(folder.files / name) for name in asked["files"]]
+    refused, wrong = 0, 0
+    with Sandbox(60, 2048) as box, ThreadPoolExecutor(asked["threads"]) as pool:
+        last = {path: box.inspect(path, path).pages for path in paths}
+        alone = {path: box.parse(path, "pdf", 1, last[path]) for path in paths}
+        for _ in range(asked["rounds"]):
+            for path, future in [(path, pool.submit(box.parse, path, "pdf", 1, last[path])) for path in paths]:
+                try:
+                    wrong += future.result() != alone[path]
+                except RuntimeError:
+                    refused += 1
+    return "mixed" if wrong else "refused" if refused else "serial"
 
 
 def _prose(text: str, key: str) -> bytes:
