@@ -3,6 +3,7 @@
 #   make backfill    up, then index a set of sample documents (SOURCE=folder for your own, CORPUS=slice|full)
 #   make down        end the stack        make clean   also remove its data (downloads stay)
 #   make doctor      what this machine lacks            make check test    make bench (BENCH=large: 20,000 chunks)
+#   make scenarios   bug reports as inputs, each with its right outcome (DIR=folder, ONLY=slug)
 # TORCH=cpu installs PyTorch without the CUDA libraries. OPENSEARCH_URL, AWS_ENDPOINT_URL and LEDGER_URL name servers of your
 # own to be used instead. MIRROR=1 with SOURCE deletes what is gone from the folder. LEDGER=postgres, OPENSEARCH=3.
 
@@ -24,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # read by the shell from the environment, so that quotes and blanks in them stay what they are
 export SOURCE QUERY
 
-.PHONY: help up down clean backfill test bench doctor check status
+.PHONY: help up down clean backfill test bench scenarios doctor check status
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -58,6 +59,10 @@ test: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@$(PY) -m tests.bench
+
+# a folder of cases: inputs with the right outcome, and faults as steps
+scenarios: $(INSTALLED)
+	@$(PY) -m tests.scenarios $(if $(DIR),"$(DIR)") $(if $(ONLY),--only $(ONLY))
 
 check: $(INSTALLED)
 	@$(VENV)/bin/ruff check .

@@ -15,6 +15,7 @@ from local import moto, opensearch, ray_head
 from local.moto import CREDENTIALS
 from tests.harness import Stack
 
+FAULTS = Path(__file__).parent / "scenarios" / "site"  # asleep in a job that names no faults
 # The same examples in every run, so that a failure is of the change at hand; HYPOTHESIS=search draws new and more ones.
 hypothesis.settings.register_profile("same", derandomize=True)
 hypothesis.settings.register_profile("search", database=None)
@@ -79,7 +80,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def stack(opensearch_url: str, aws_url: str, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """OpenSearch, S3 and a Ray head that takes jobs; each test makes buckets, alias and ledger of its own."""
-    environment = {"AWS_ENDPOINT_URL": aws_url, **CREDENTIALS}
+    environment = {"AWS_ENDPOINT_URL": aws_url, **CREDENTIALS, "PYTHONPATH": str(FAULTS)}
     head = ray_head.start(tmp_path_factory.mktemp("ray"), ray_head.Head(env=environment))
     yield Stack(opensearch_url, aws_url, head.url, head.pid, models)
     head.stop()

@@ -78,6 +78,17 @@ def calls_home(path: str, first: int, last: int) -> ParsedPages:
         return ParsedPages((), "fake", title=connection.recv(10).decode())
 
 
+def halves(path: str, first: int, last: int) -> ParsedPages:
+    """Gives text as a library in C may: a lone half, a pair in two halves, and a NUL."""
+    text = "gain \udbff end \ud835\udf0e ok\0"
+    return ParsedPages(tuple(Page(n, (Block("text", text),)) for n in range(first, last + 1)), "fake", title="a\udbffb")
+
+
+def forgets(path: str, first: int, last: int) -> ParsedPages:
+    """Leaves pages out and says nothing."""
+    return _pages(first, last - 2)
+
+
 def poison(path: str, first: int, last: int) -> ParsedPages:
     raise ParseError("corrupt_file", "nothing in it")
 
@@ -87,4 +98,13 @@ def prints(path: str, first: int, last: int) -> ParsedPages:
     sys.stdout.write("noise\n")
     sys.stdout.flush()
     os.write(1, b"more noise\n")
+    return _pages(first, last)
+
+
+_kept: list[bytearray] = []
+
+
+def leaks(path: str, first: int, last: int) -> ParsedPages:
+    """Keeps a gigabyte of every document that it read."""
+    _kept.append(bytearray(1 << 30))
     return _pages(first, last)

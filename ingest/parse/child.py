@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ingest.errors import ParseError
+from ingest.parse.clean import whole
 from ingest.parse.inspection import inspect, load
 from ingest.parse.wire import encode_pages, pack, unpack
 
@@ -43,7 +44,8 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         if "key" in request:
             found = inspect(request["path"], request["key"])
             return {"format": found.format, "pages": found.pages, "title": found.title}
-        return encode_pages(load(request["engine"])(request["path"], request["from"], request["to"]))
+        first, last = request["from"], request["to"]
+        return encode_pages(whole(load(request["engine"])(request["path"], first, last), first, last))
     except ParseError as error:
         return {"error": error.reason, "detail": error.detail}
     except MemoryError:

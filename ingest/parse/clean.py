@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+
+from ingest.failure import failure
+from ingest.parse.result import ParsedPages
 
 # Lone halves break hashing and JSON, NUL breaks stores, the rest is invisible and splits words for the tokenizer.
 _BAD = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]")
@@ -28,3 +32,26 @@ def clean(text: str) -> tuple[str, int]:
 
 def _join_pair(match: re.Match[str]) -> str:
     return match[0].encode("utf-16", "surrogatepass").decode("utf-16")
+
+
+def whole(parsed: ParsedPages, first: int, last: int) -> ParsedPages:
+    """What an engine gave for pages ``first`` to ``last``, fit for every later stage: whatever it left is put right.
+
+    Texts are cleaned, and pages of which it says nothing failed with ``pages_missing``.
+    """
+    pages, repairs = [], 0
+    for page in parsed.pages:
+        made = [clean(block.text) for block in page.blocks]
+        repairs += sum(number for _, number in made)
+        blocks = (replace(block, text=text) for block, (text, _) in zip(page.blocks, made, strict=True))
+        pages.append(replace(page, blocks=tuple(blocks)))
+    told = {page.number for page in pages} | {number for number, _ in parsed.failed_pages}
+    missing = [(number, failure("pages_missing")) for number in range(first, last + 1) if number not in told]
+    return replace(
+        parsed,
+        pages=tuple(pages),
+        title=clean(parsed.title)[0],
+        outline=tuple((level, clean(title)[0], page) for level, title, page in parsed.outline),
+        failed_pages=tuple(sorted([*parsed.failed_pages, *missing], key=lambda pair: pair[0])),
+        repairs=parsed.repairs + repairs,
+    )

@@ -51,6 +51,7 @@ class Sandbox:
         self._is_ready = False
         self._is_busy = False
         self._network = ""
+        self._served = 0  # requests to this child
 
     def __enter__(self) -> Self:
         self.start()
@@ -76,7 +77,7 @@ class Sandbox:
             self._child = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(), start_new_session=True
             )
-            self._is_ready = False
+            self._is_ready, self._served = False, 0
 
     def close(self) -> None:
         """Ends the child and everything it started."""
@@ -146,12 +147,10 @@ class Sandbox:
             raise RuntimeError("a sandbox reads one document at a time; give each thread a sandbox of its own")
         self._is_busy = True
         try:
-            child = self._ready_child()
-            assert child.stdin is not None
-            with suppress(BrokenPipeError):
-                child.stdin.write(pack(request))
-                child.stdin.flush()
-            answer = self._receive(child, limit_s)
+            answer = self._ask(request, limit_s)
+            if answer.get("error") == "out_of_memory" and self._served > 1:
+                self.close()  # what others left behind counted against this one, which may well fit alone
+                answer = self._ask(request, limit_s)
         finally:
             self._is_busy = False
         if answer.get("error") == "out_of_memory":
@@ -159,6 +158,15 @@ class Sandbox:
         if "error" in answer:
             raise ParseError(answer["error"], answer["detail"])
         return answer
+
+    def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        child = self._ready_child()
+        assert child.stdin is not None
+        with suppress(BrokenPipeError):
+            child.stdin.write(pack(request))
+            child.stdin.flush()
+        self._served += 1
+        return self._receive(child, limit_s)
 
     def _ready_child(self) -> subprocess.Popen[bytes]:
         if self._child is not None and self._child.poll() is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -13,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ingest.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable
-from ingest.failure import Backoff
+from ingest.failure import Backoff, with_retries
 
 T = TypeVar("T")
 
@@ -86,15 +87,9 @@ def transact(engine: Engine, work: Callable[[Connection], T], *, write: bool = T
 
     A commit whose answer was lost is done twice: counters may then count twice, and taken documents wait for release.
     """
-    conflicts, outages = CONFLICTS.pauses(), outage.pauses()
-    while True:
-        try:
-            return _once(engine, work, write)
-        except StoreUnavailable as error:
-            pause = next(conflicts if isinstance(error, Conflict) else outages, None)
-            if pause is None:
-                raise
-            time.sleep(pause)
+    once = partial(_once, engine, work, write)
+    settled = partial(with_retries, once, CONFLICTS, time.sleep, passing=(Conflict,))
+    return with_retries(settled, outage, time.sleep, passing=(StoreUnavailable,))
 
 
 def _once(engine: Engine, work: Callable[[Connection], T], write: bool) -> T:

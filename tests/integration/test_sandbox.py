@@ -209,3 +209,21 @@ def test_an_engine_reaches_nobody_and_its_parent_still_does(tmp_path: Path) -> N
         with socket.create_connection(server.getsockname(), timeout=5):
             connection, _ = server.accept()
             connection.close()
+
+
+def test_what_others_left_in_the_engines_memory_is_not_blamed_on_the_next_document() -> None:
+    with sandbox("leaks", 20.0) as box:  # 2 GiB are allowed, and each document leaves one
+        found = [box.parse("nowhere", "text", 1, 3) for _ in range(5)]
+    assert [[page.number for page in one.pages] for one in found] == [[1, 2, 3]] * 5
+    assert [one.failed_pages for one in found] == [()] * 5
+
+
+def test_what_an_engine_leaves_in_its_text_is_repaired_and_counted() -> None:
+    with sandbox("halves") as box:
+        found = box.parse("nowhere", "text", 1, 2)
+    assert [page.blocks[0].text for page in found.pages] == ["gain  end \U0001d70e ok"] * 2
+    assert (found.repairs, found.title) == (4, "ab")
+
+
+def test_pages_that_an_engine_leaves_out_are_missing_by_name() -> None:
+    assert parsed("forgets") == (list(range(1, 11)), {11: "pages_missing", 12: "pages_missing"})

@@ -24,6 +24,7 @@ from tests.scenarios import cases, files, steps
 from tests.scenarios.proxy import Faults, before
 
 ROOT = Path(__file__).resolve().parents[2]
+SHOWN = 4  # differences of a case on its line; the JSON has all
 SITE = Path(__file__).parent / "site"
 
 
@@ -80,7 +81,8 @@ def _play(results: dict[str, dict[str, Any]], stack: Stack, folder: cases.Folder
 def _tell(results: dict[str, dict[str, Any]], slug: str, differs: list[str], waits: str, seconds: float) -> None:
     status = "differs" if differs else "not yet" if waits else "as expected"
     results[slug] = {"status": status, "differences": differs, "waits_for": waits, "seconds": round(seconds, 1)}
-    more = "; ".join(differs) if differs else waits
+    rest = [f"and {len(differs) - SHOWN} more"] if len(differs) > SHOWN else []
+    more = "; ".join([*differs[:SHOWN], *rest]) if differs else waits
     print(f"{slug:<28} {status}{f': {more}' if more else ''}", flush=True)
 
 

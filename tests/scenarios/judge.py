@@ -182,8 +182,9 @@ def spans(assembled: Assembled, pieces: Sequence[Chunk], config: ChunkConfig, to
             yield f"chunk {piece.index} does not go on behind the one before"
         if assembled.text[last_end : piece.start].strip():
             yield f"words between chunks {piece.index - 1} and {piece.index} are in none"
-        if piece.tokens > config.size and len(piece.text) > 1 and not _is_one_grapheme(piece.text):
-            yield f"chunk {piece.index} has {piece.tokens} tokens, {config.size} are allowed"
+        allowed = config.size + tokenizer.specials
+        if piece.tokens > allowed and not _is_one_grapheme(piece.text):
+            yield f"chunk {piece.index} has {piece.tokens} tokens, {allowed} are allowed"
         if BAD_CHARACTERS.search(piece.text):
             yield f"chunk {piece.index} has a lone surrogate or a NUL"
         if not 1 <= piece.page_from <= piece.page_to <= max(1, assembled.page_count):

@@ -116,7 +116,8 @@ def _handler(upstream: str, faults: Faults) -> type[BaseHTTPRequestHandler]:
 
         def _onward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
             onward = http.client.HTTPConnection(upstream, timeout=120)
-            onward.request(self.command, self.path, body, {k: v for k, v in self.headers.items() if k != "Host"})
+            kept = {k: v for k, v in self.headers.items() if k.lower() not in ("host", "content-length")}
+            onward.request(self.command, self.path, body, kept)
             reply = onward.getresponse()
             answer = reply.read()
             onward.close()

@@ -43,6 +43,7 @@ class Scenario:
         self.runs: list[Outcome] = []  # since the last expect
         self.versions: dict[tuple[str, str], str] = {}  # key and name of a version → version id
         self.calls: dict[str, Any] = {}
+        self.counted_from = 0.0
         self.waits_for: set[str] = set()
         overrides = {"index.url": proxy[0], "index.retry_budget_s": 60, **configured(script.get("config", {}))}
         self.site = Site(stack, work, overrides)
@@ -58,6 +59,7 @@ class Scenario:
     # ------------------------------------------------------------ source
 
     def put(self, asked: Step) -> None:
+        self.begin_anew()
         if "dir" in asked:
             for path in sorted((self.folder.files / asked["dir"]).rglob("*")):
                 if path.is_file() and "v2" not in path.parts:
@@ -86,6 +88,7 @@ class Scenario:
     # ------------------------------------------------------------ faults
 
     def fault(self, asked: Step) -> None:
+        self.begin_anew()
         self.switches.on(asked)
 
     def heal(self, _: Step) -> None:
@@ -94,6 +97,7 @@ class Scenario:
     def index_state(self, asked: Step) -> None:
         search = self.site.search
         if name := asked.get("create_index"):
+            search.indices.create(index=self.named(name))
             for number in range(asked["documents"]):
                 search.index(index=self.named(name), id=str(number), body={"n": number}, refresh=True)
         if name := asked.get("delete_index"):
@@ -162,14 +166,16 @@ class Scenario:
             found["reused_vectors"] += chunks.get("reused", 0)
             found["items_sent_again"] += sum(run.report.get("bulk_retries", {}).values())
         found["bulk_requests"] = self.faults.seen["bulk_requests"]
-        found["dead_letters"] = len(self.site.ledger_rows("SELECT 1 FROM dead_letters"))
+        since = f"SELECT 1 FROM dead_letters WHERE created_at > {self.counted_from}"
+        found["dead_letters"] = len(self.site.ledger_rows(since))
         found["s3_reads"] = sum(run.report.get("pages", 0) for run in self.runs)
         return found
 
     def begin_anew(self) -> None:
-        """Counts from here."""
+        """Counts from here: after an expect, and after what changes the world that a run was told of before."""
         self.runs.clear()
         self.faults.seen.clear()
+        self.counted_from = time.time()
 
 
 def configured(config: Step) -> dict[str, Any]:
