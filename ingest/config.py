@@ -173,6 +173,12 @@ class MirrorConfig(Section):
     table: str = Field("", description="DynamoDB table with each key's status, for front ends that poll; empty = none")
 
 
+class PricesConfig(Section):
+    cpu_hour: float = Field(0.0, ge=0, description="price of one CPU for an hour; only `ingest plan` reads prices")
+    gpu_hour: float = Field(0.0, ge=0, description="price of one GPU for an hour")
+    index_gb_month: float = Field(0.0, ge=0, description="price of a GB in the index for a month, replicas counted")
+
+
 class RunConfig(Section):
     nodes: int = Field(1, ge=1, description="nodes of the cluster; SQLite is refused above 1")
     window_documents: int = Field(5000, ge=1, description="documents in one execution; bounds driver memory")
@@ -194,6 +200,7 @@ class Config(Section):
     embed: EmbedConfig = EmbedConfig()
     verify: VerifyConfig = VerifyConfig()
     mirror: MirrorConfig = MirrorConfig()
+    prices: PricesConfig = PricesConfig()
     run: RunConfig = RunConfig()
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ VERBS = {
     "backfill": "bring the index in line with the bucket",
     "doctor": "check bucket, index, model and ledger; says what to do",
     "config": "print the resolved configuration and its fingerprints",
+    "plan": "what a backfill would take: pages, chunks, hours, index size, cost; from a sample, writes nothing",
     "status": "how far the runs are: documents by state, rate, time left, what failed",
     "show": "the life of one document: segments, engines, failures, chunks, history",
     "report": "the report of a run again, as text or as a page to look at",

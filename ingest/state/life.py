@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import and_, func, or_, select
 
 from ingest.model import IN_FLIGHT, Branch, Failure, State
-from ingest.state.moves import Tx
+from ingest.state.moves import SERVING, Tx, slices
 from ingest.state.records import JobRow, Oldest
 from ingest.state.tables import documents, jobs, segments
 from ingest.state.windows import parser_of
@@ -20,6 +21,15 @@ def oldest(tx: Tx) -> Oldest | None:
     here = query.where(jobs.c.generation == tx.generation, jobs.c.state.in_(IN_FLIGHT))
     row = tx.connection.execute(here.order_by(jobs.c.admitted_at).limit(1)).first()
     return Oldest(row.key, row.version, State(row.state), row.run_id or "", row.admitted_at or 0.0) if row else None
+
+
+def served(tx: Tx, ids: Sequence[str]) -> set[str]:
+    """Those of these documents that serve."""
+    found: set[str] = set()
+    for part in slices(ids):
+        here = (jobs.c.generation == tx.generation, jobs.c.document_id.in_(part), jobs.c.state.in_(SERVING))
+        found |= set(tx.connection.execute(select(jobs.c.document_id).where(*here)).scalars())
+    return found
 
 
 def to_retry(tx: Tx) -> int:

