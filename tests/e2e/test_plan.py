@@ -50,7 +50,7 @@ def test_a_run_does_what_was_planned_and_a_plan_writes_nothing(
     chunks = report["chunks"]["expected"]
     assert abs(before["chunks"]["value"] - chunks) <= 0.15 * chunks
     assert before["chunks"]["low"] <= chunks <= before["chunks"]["high"]
-    assert before["failures"].get("password_required", 1) == 1
+    assert before["failures"].keys() <= {"password_required"}
 
     after = planned(site, capsys)
     assert (after["documents"], after["already_done"]) == (1, len(DOCUMENTS) - 1)

@@ -6,15 +6,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ingest.report_page import page
-from tests.unit.test_report_page import SAMPLES
-
-__all__ = ["file", "report"]
-from tests.unit.test_report_page import file, report
+from tests.run_report import SAMPLES, full
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; apt-get install chromium brings one")
@@ -51,8 +47,8 @@ def shown(html: str, folder: Path, width: int) -> str:
 
 
 @pytest.mark.parametrize("width", [500, 900, 1600])
-def test_charts_have_size_and_the_page_fits_its_window(report: dict[str, Any], tmp_path: Path, width: int) -> None:
-    told = shown(page(report, SAMPLES, {16 * n: 10 * n for n in range(1, 16)}, 254), tmp_path, width)
+def test_charts_have_size_and_the_page_fits_its_window(tmp_path: Path, width: int) -> None:
+    told = shown(page(full(), SAMPLES, {16 * n: 10 * n for n in range(1, 16)}, 254), tmp_path, width)
     sizes = [tuple(map(int, size.split("x"))) for size in re.findall(r"\d+x\d+", told)]
     assert len(sizes) == 4, told
     assert all(across > 400 and down > 80 for across, down in sizes), told
