@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from ingest import failure, observe
 from ingest.artifacts import Artifacts
@@ -43,6 +44,10 @@ class Stored:
         if any(there[name].chunk_count != len(items) for name in kept):
             self._sink.recount(document, len(items)).require("recounted")
         return [item for item in items if item.chunk_id not in kept]
+
+    def vectors(self, document_id: str, content_hashes: Collection[str], embedder: str) -> dict[str, bytes]:
+        """See Sink."""
+        return self._sink.vectors(document_id, content_hashes, embedder)
 
     def _delete(self, document: Document, stale: Sequence[StoredChunk]) -> None:
         if not stale:
@@ -94,7 +99,7 @@ class Construct:
             )
             for chunk in chunks
         ]
-        missing = self._missing(document, items)
+        missing = self._with_vectors(document, self._missing(document, items))
         self._record(document, items, len(items) - len(missing), assembled.language)
         return missing
 
@@ -103,6 +108,14 @@ class Construct:
         if document.attempt == 1:
             return list(items)
         return self._stored.missing(document, items, self._run.fingerprints.embedder)
+
+    def _with_vectors(self, document: Document, items: Sequence[IndexChunk]) -> list[IndexChunk]:
+        """The chunks, those with a vector for which an equal one is in the index already."""
+        found: dict[str, bytes] = {}
+        for relative in self._ledger.relatives(self._run.generation, document.document_id) if items else ():
+            wanted = {item.content_hash for item in items} - found.keys()
+            found |= self._stored.vectors(relative, wanted, self._run.fingerprints.embedder)
+        return [replace(item, vector=found.get(item.content_hash, b"")) for item in items]
 
     def _record(self, document: Document, items: Sequence[IndexChunk], unchanged: int, language: str) -> None:
         self._stats.add("construct.documents")

@@ -73,7 +73,8 @@ class Extract:
             key = self._artifacts.key(parser, row.document_id, row.number, pages, row.edition)
             if found := self._artifacts.find(key):
                 return key, found
-        return self._artifacts.put(self._mended(segment, row) if row.artifact else self._read(segment))
+        before = self._artifacts.find(row.artifact) if row.artifact else None
+        return self._artifacts.put(self._mended(segment, row, before) if before else self._read(segment))
 
     def _read(self, segment: Segment) -> ParsedSegment:
         found = self._pages(segment, segment.page_from, segment.page_to)
@@ -93,13 +94,13 @@ class Extract:
             repairs=found.repairs,
         )
 
-    def _mended(self, segment: Segment, row: SegmentRow) -> ParsedSegment:
-        """What was read of the segment before, with those of its failed pages that can be read now."""
-        before = self._artifacts.get(row.artifact)
+    def _mended(self, segment: Segment, row: SegmentRow, before: ParsedSegment) -> ParsedSegment:
+        """What was read of the same bytes before, with those of the failed pages that can be read now."""
         again = [self._pages(segment, low, high) for low, high in ranges([page for page, _ in before.failed_pages])]
         pages = [*before.pages, *(page for part in again for page in part.pages)]
         return replace(
             before,
+            document_id=row.document_id,  # equal bytes may have been read under another key
             pages=tuple(sorted(pages, key=lambda page: page.number)),
             failed_pages=tuple(failed for part in again for failed in part.failed_pages),
             repairs=before.repairs + sum(part.repairs for part in again),

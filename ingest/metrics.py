@@ -49,6 +49,10 @@ ROWS = (
         tuple(ROWS_A_CALL), "embed.calls",
     ),
     Row("ingest_embed_tokens_total", "counter", (), r"embed\.tokens", "tokens embedded"),
+    Row(
+        "ingest_embed_reused_chunks_total", "counter", (), r"embed\.reused",
+        "chunks whose vector was there already, of equal text under an equal embedder",
+    ),
     Row("ingest_embed_truncated_chunks_total", "counter", (), r"embed\.truncated", "must stay 0"),
     Row("ingest_embed_calls_failed_total", "counter", (), r"embed\.calls_failed", "calls given up"),
     Row("ingest_bulk_items_total", "counter", ("status",), r"index\.items\.(\w+)", "bulk items by their last status"),

@@ -277,7 +277,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class IndexChunk:
-    """A chunk with all that goes into the index but its vector."""
+    """A chunk with all that goes into the index; its vector only where that was there already."""
 
     chunk_id: str
     document: Document
@@ -286,6 +286,7 @@ class IndexChunk:
     content_hash: str
     title: str
     language: str
+    vector: bytes = b""  # float32, of equal text under an equal embedder; empty: to be embedded
 
 
 @dataclass(frozen=True, slots=True)

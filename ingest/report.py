@@ -179,6 +179,7 @@ def _failure(row: FailureRow) -> dict[str, Any]:
 
 def _chunks(expected: int, stats: Mapping[str, float]) -> dict[str, int]:
     names = {
+        "reused": "embed.reused",
         "embedded": "embed.chunks",
         "written": "index.items.success",
         "unchanged": "construct.unchanged",
@@ -186,7 +187,7 @@ def _chunks(expected: int, stats: Mapping[str, float]) -> dict[str, int]:
         "deleted": "index.deleted",
         "truncated": "embed.truncated",
     }
-    return {"expected": expected, "reused": 0, **{name: int(stats.get(key, 0)) for name, key in names.items()}}
+    return {"expected": expected, **{name: int(stats.get(key, 0)) for name, key in names.items()}}
 
 
 def _throttle(config: Config, stats: Mapping[str, float]) -> dict[str, int]:

@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.model import Chunk, Document, IndexChunk, Receipt, Segment
+
+VECTOR = "vector"
+BATCH = "batch_id"
+REUSED = "reused"
 
 DOCUMENT = pa.schema(
     [
@@ -54,6 +59,7 @@ CHUNK = pa.schema(
         ("content_hash", pa.string()),
         ("title", pa.string()),
         ("language", pa.string()),
+        (REUSED, pa.binary()),  # its vector as float32, where there was one already
     ]
 )
 RECEIPT = pa.schema(
@@ -65,8 +71,6 @@ RECEIPT = pa.schema(
         ("is_last", pa.bool_()),
     ]
 )
-VECTOR = "vector"
-BATCH = "batch_id"
 
 
 def _table(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -136,6 +140,7 @@ def _chunk_row(item: IndexChunk) -> dict[str, Any]:
         "content_hash": item.content_hash,
         "title": item.title,
         "language": item.language,
+        REUSED: item.vector,
     }
 
 
@@ -156,7 +161,19 @@ def _chunk(row: dict[str, Any]) -> IndexChunk:
         content_hash=row["content_hash"],
         title=row["title"],
         language=row["language"],
+        vector=row[REUSED],
     )
+
+
+def by_vector(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The rows that are to be embedded, and those that bring their vector."""
+    there = pc.greater(pc.binary_length(table.column(REUSED)), 0)
+    return table.filter(pc.invert(there)), table.filter(there)
+
+
+def reused(table: pa.Table, dimension: int) -> np.ndarray[Any, Any]:
+    """The vectors that the rows bring, float32 of shape (rows, dimension)."""
+    return np.frombuffer(b"".join(table.column(REUSED).to_pylist()), np.float32).reshape(-1, dimension)
 
 
 def with_vectors(table: pa.Table, vectors: np.ndarray[Any, Any], batch_id: str = "") -> pa.Table:

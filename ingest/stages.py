@@ -6,11 +6,13 @@ may raise, because an actor that can't start must end the run.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,6 +94,7 @@ class Triage:
             if document.size == 0:
                 raise ParseError("empty_file")
             found = self._files.read(document, lambda path: self._sandbox.inspect(path, document.key))
+            content = self._files.read(document, sha256_of)
         except StoreRefused:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this document's fate, not the run's
@@ -99,7 +102,7 @@ class Triage:
             return None
         ranges = plan(found.pages, self._run.config.segments.pages)
         self._stats.add("triage.pages", found.pages)
-        return Plan(document.document_id, found.format, lane(found.format), found.pages, ranges, found.title)
+        return Plan(document.document_id, found.format, lane(found.format), found.pages, ranges, found.title, content)
 
     def _open_segments(self, documents: Sequence[Document]) -> Iterator[Segment]:
         planned = self._ledger.planned(self._run.fingerprints.parser, [d.document_id for d in documents])
@@ -113,6 +116,12 @@ class Triage:
 
 def _plan_of(known: Planned) -> Plan:
     return Plan(known.document_id, known.format, known.lane, known.pages, known.segments, known.title)
+
+
+def sha256_of(path: str) -> str:
+    """Of a file's bytes, in hexadecimal."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Parse:
@@ -213,9 +222,8 @@ class Embed:
         return embedded
 
     def _embed(self, table: pa.Table) -> pa.Table:
-        prefix = self._run.config.embed.passage_prefix
-        headers, texts = table.column("header").to_pylist(), table.column("text").to_pylist()
-        passages = [prefix + embed_text(h, t) for h, t in zip(headers, texts, strict=True)]
+        fresh, there = rows.by_vector(table)
+        passages = self._passages(fresh)
         try:
             found = failure.with_retries(partial(self._asked, passages), self._patience, time.sleep)
             self._stats.add("embed.truncated", self._embedder.count_truncated(passages))
@@ -226,11 +234,17 @@ class Embed:
         name = batch_id(table.column("chunk_id").to_pylist())
         shares = Counter(table.column("document_id").to_pylist())
         self._ledger.embedded(self._run.generation, self._run.run_id, [Batch(name, shares)])
-        self._count(table)
+        self._count(fresh, there)
         good, refused = found.vectors.good, found.refused
-        self._bury(table.filter(pa.array(refused)), "embed_failed")
-        self._bury(table.filter(pa.array(~good & ~refused)), "bad_vector")
-        return rows.with_vectors(table.filter(pa.array(good)), found.vectors.vectors[good], name)
+        self._bury(fresh.filter(pa.array(refused)), "embed_failed")
+        self._bury(fresh.filter(pa.array(~good & ~refused)), "bad_vector")
+        vectors = np.concatenate([found.vectors.vectors[good], rows.reused(there, self._embedder.dimension)])
+        return rows.with_vectors(pa.concat_tables([fresh.filter(pa.array(good)), there]), vectors, name)
+
+    def _passages(self, table: pa.Table) -> list[str]:
+        prefix = self._run.config.embed.passage_prefix
+        headers, texts = table.column("header").to_pylist(), table.column("text").to_pylist()
+        return [prefix + embed_text(h, t) for h, t in zip(headers, texts, strict=True)]
 
     def _asked(self, passages: Sequence[str]) -> Embedded:
         return self._breaker.through(lambda: embed(self._embedder, passages))
@@ -243,11 +257,13 @@ class Embed:
         what = failure.failure(reason)
         self._ledger.bury(self._run.generation, [ChunkFailure(c, d, "embed", what) for c, d in pairs])
 
-    def _count(self, table: pa.Table) -> None:
-        full = table.num_rows == self._run.config.embed.batch
-        self._stats.add("embed.calls_full" if full else "embed.calls_short")
-        self._stats.add("embed.chunks", table.num_rows)
-        self._stats.add("embed.tokens", sum(table.column("tokens").to_pylist()))
+    def _count(self, fresh: pa.Table, there: pa.Table) -> None:
+        if fresh.num_rows:
+            full = fresh.num_rows + there.num_rows == self._run.config.embed.batch
+            self._stats.add("embed.calls_full" if full else "embed.calls_short")
+        self._stats.add("embed.chunks", fresh.num_rows)
+        self._stats.add("embed.reused", there.num_rows)
+        self._stats.add("embed.tokens", sum(fresh.column("tokens").to_pylist()))
 
 
 class Index:

@@ -17,8 +17,8 @@ from tests.harness import Stack
 
 FAULTS = Path(__file__).parent / "scenarios" / "site"  # asleep in a job that names no faults
 # The same examples in every run, so that a failure is of the change at hand; HYPOTHESIS=search draws new and more ones.
-hypothesis.settings.register_profile("same", derandomize=True)
-hypothesis.settings.register_profile("search", database=None)
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("search", database=None, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS") or "same")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -76,6 +76,14 @@ class MemorySink:
 
     def ids_of_document(self, document_id: str) -> list[StoredChunk]:
         return [chunk for chunk in self._sorted() if chunk.document_id == document_id]
+
+    def vectors(self, document_id: str, content_hashes: Collection[str], embedder: str) -> dict[str, bytes]:
+        return {
+            chunk.content_hash: vector.tobytes()
+            for chunk, vector, meta in self.refreshed.values()
+            if chunk.document.document_id == document_id and meta.embedder == embedder
+            if chunk.content_hash in content_hashes
+        }
 
     def total(self) -> int:
         return len(self.refreshed)

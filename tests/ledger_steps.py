@@ -28,7 +28,9 @@ ALL = SourceConfig(bucket="b", tenant="t", principals=("staff",), all_versions=T
 
 def version(key: str, number: int, *, at: float | None = None, latest: bool = True, size: int = 100) -> ObjectVersion:
     """Version ``v<number>`` of a key, written at second ``number`` unless said otherwise."""
-    return ObjectVersion("b", key, f"v{number}", f"etag{number}", size, float(number if at is None else at), latest)
+    return ObjectVersion(
+        "b", key, f"v{number}", f"etag-{key}-{number}", size, float(number if at is None else at), latest
+    )
 
 
 def marker(key: str, number: int) -> ObjectVersion:

@@ -31,6 +31,8 @@ def embed(embedder: _Embeds, texts: Sequence[str]) -> Embedded:
 
     That is raised where the model does not answer for a harmless text either, or for none of several texts.
     """
+    if not texts:
+        return Embedded(Checked(np.zeros((0, embedder.dimension), np.float32), np.zeros(0, bool)), np.zeros(0, bool))
     found = _halved(embedder, texts)
     if len(texts) > 1 and found.refused.all():
         raise StoreUnavailable(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -21,7 +21,7 @@ from ingest.failure import Backoff, with_retries
 from ingest.index import generations
 from ingest.index.bulk import Bulk, BulkItem, BulkLimits, Written
 from ingest.index.client import Cluster, connect, whole
-from ingest.index.mapping import WriteMeta, source
+from ingest.index.mapping import VECTOR, WriteMeta, source
 from ingest.index.throttle import Gate
 from ingest.model import Document, IndexChunk
 
@@ -89,6 +89,10 @@ class Sink(Protocol):
 
     def ids_of_document(self, document_id: str) -> list[StoredChunk]:
         """All refreshed chunks of a document version, by chunk index."""
+        ...
+
+    def vectors(self, document_id: str, content_hashes: Collection[str], embedder: str) -> dict[str, bytes]:
+        """By content hash, float32 vectors of those of a document's refreshed chunks that this embedder made."""
         ...
 
     def total(self) -> int:
@@ -170,6 +174,19 @@ class IndexSink:
     def ids_of_document(self, document_id: str) -> list[StoredChunk]:
         return self._patiently(lambda: self._scan({"term": {"document_id": document_id}}))
 
+    def vectors(self, document_id: str, content_hashes: Collection[str], embedder: str) -> dict[str, bytes]:
+        rows = self.ids_of_document(document_id)
+        by_hash = {row.content_hash: row.chunk_id for row in rows if row.embedder == embedder}
+        wanted = {name: by_hash[name] for name in content_hashes if name in by_hash}
+        found: dict[str, bytes] = {}
+        for page in _pages(sorted(wanted.values()), REWRITE_PAGE):
+            found |= self._patiently(partial(self._vectors, page))
+        return {name: found[chunk_id] for name, chunk_id in wanted.items() if chunk_id in found}
+
+    def _vectors(self, chunk_ids: Sequence[str]) -> dict[str, bytes]:
+        found = self._sources(chunk_ids, VECTOR)
+        return {name: np.asarray(fields[VECTOR], np.float32).tobytes() for name, fields in found.items()}
+
     def total(self) -> int:
         return self._patiently(lambda: int(whole(self._cluster.call("GET", f"/{self.index}/_count"))["count"]))
 
@@ -194,11 +211,14 @@ class IndexSink:
         return {b["key"]: Counted(int(b["doc_count"]), int(b["last"]["value"])) for b in buckets}
 
     def _get(self, chunk_ids: Sequence[str]) -> dict[str, StoredChunk]:
-        answer = self._cluster.call("POST", f"/{self.index}/_mget", {"ids": chunk_ids}, _source=",".join(FIELDS))
+        return {name: _stored(name, fields) for name, fields in self._sources(chunk_ids, ",".join(FIELDS)).items()}
+
+    def _sources(self, chunk_ids: Sequence[str], fields: str) -> dict[str, Any]:
+        answer = self._cluster.call("POST", f"/{self.index}/_mget", {"ids": chunk_ids}, _source=fields)
         failed = [doc["error"] for doc in answer["docs"] if "error" in doc]
         if failed:
             raise StoreUnavailable(f"{len(failed)} of {len(chunk_ids)} chunks could not be read: {failed[0]}")
-        return {doc["_id"]: _stored(doc["_id"], doc["_source"]) for doc in answer["docs"] if doc["found"]}
+        return {doc["_id"]: doc["_source"] for doc in answer["docs"] if doc["found"]}
 
     def _scan(self, query: Mapping[str, Any]) -> list[StoredChunk]:
         body = {

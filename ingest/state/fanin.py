@@ -10,13 +10,17 @@ from sqlalchemy import Connection, bindparam, insert, or_, select, tuple_, updat
 
 from ingest.errors import StoreError
 from ingest.model import Branch, Failure, State
+from ingest.state import twins
 from ingest.state.moves import Move, Tx, failure_values, move, slices, upsert
 from ingest.state.records import Plan, Planned, SegmentRow, Settled, Settlement
 from ingest.state.tables import parses, segments
 
 
 def plan(tx: Tx, parser: str, plans: Sequence[Plan]) -> None:
-    """Stores plans and moves their jobs to parsing; a plan that is there already stays as it is."""
+    """Stores plans and moves their jobs to parsing; a plan that is there already stays as it is.
+
+    A segment of bytes that were read before, under another key, gets the artifact of that one to begin with.
+    """
     if empty := [one.document_id for one in plans if not one.segments]:
         raise ValueError(f"a plan needs a segment: {empty}")
     by_id = {one.document_id: one for one in sorted(plans, key=lambda one: one.document_id)}
@@ -25,8 +29,16 @@ def plan(tx: Tx, parser: str, plans: Sequence[Plan]) -> None:
     rows = [_parse_row(tx, parser, one) for one in by_id.values()]
     store = upsert(tx.connection, "parses").on_conflict_do_nothing(index_elements=["document_id", "parser"])
     stored = tx.connection.execute(store.returning(parses.c.document_id), rows).scalars().all()
+    known = twins.artifacts(tx, parser, {name: by_id[name] for name in stored})
     fresh = [
-        {"document_id": name, "parser": parser, "number": number, "page_from": low, "page_to": high}
+        {
+            "document_id": name,
+            "parser": parser,
+            "number": number,
+            "page_from": low,
+            "page_to": high,
+            "artifact": known[name].get((number, low, high)),
+        }
         for name in stored
         for number, (low, high) in enumerate(by_id[name].segments)
     ]
@@ -45,6 +57,7 @@ def _parse_row(tx: Tx, parser: str, one: Plan) -> dict[str, Any]:
         "title": one.title,
         "total": len(one.segments),
         "settled": 0,
+        "content_hash": one.content_hash,
         "created_at": tx.now,
     }
 

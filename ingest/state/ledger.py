@@ -24,6 +24,7 @@ from ingest.state import (
     migrations,
     reports,
     settling,
+    twins,
     watching,
     windows,
 )
@@ -218,6 +219,10 @@ class Ledger:
         """All segments of a document, in order."""
         found = self.planned(parser, [document_id]).get(document_id)
         return list(found.rows) if found else []
+
+    def relatives(self, generation: str, document_id: str) -> list[str]:
+        """Documents whose chunks in the index may be equal to some of this one: of its key, or of its bytes."""
+        return self.ask(generation, twins.relatives, document_id)
 
     def begin(self, run_id: str, units: Collection[str]) -> dict[str, int]:
         """Notes that a call works on these. Those that stood there already lost an actor: how often alone."""

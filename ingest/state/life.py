@@ -8,10 +8,9 @@ from typing import Any
 from sqlalchemy import and_, func, or_, select
 
 from ingest.model import IN_FLIGHT, Branch, Failure, State
-from ingest.state.moves import SERVING, Tx, slices
+from ingest.state.moves import SERVING, Tx, parser_of, slices
 from ingest.state.records import JobRow, Oldest
 from ingest.state.tables import documents, jobs, segments
-from ingest.state.windows import parser_of
 
 
 def oldest(tx: Tx) -> Oldest | None:

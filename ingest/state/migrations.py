@@ -20,6 +20,8 @@ STEPS: Mapping[int, Step] = {
     5: lambda connection: _create(connection, "samples", "begun", "pauses", "batches", "shares"),
     6: lambda connection: _add(connection, "jobs", "settled_chunks INTEGER DEFAULT 0 NOT NULL"),
     7: lambda connection: _add(connection, "jobs", "mirror_due BOOLEAN DEFAULT false NOT NULL", "jobs_mirror"),
+    8: lambda connection: _add(connection, "parses", "content_hash VARCHAR(64) DEFAULT '' NOT NULL", "parses_content"),
+    9: lambda connection: _add(connection, "jobs", "waited BOOLEAN DEFAULT false NOT NULL"),
 }
 
 _LOCK = 0x1ED6E5  # any number that only the ledger uses: two processes may migrate at the same time

@@ -20,9 +20,8 @@ from sqlalchemy import and_, case, func, or_, select, update
 from ingest.errors import PreflightError, StoreRefused, StoreThrottled, StoreUnavailable
 from ingest.model import RANK, State
 from ingest.state.ledger import Ledger
-from ingest.state.moves import Tx, slices
+from ingest.state.moves import Tx, parser_of, slices
 from ingest.state.tables import documents, jobs, segments
-from ingest.state.windows import parser_of
 
 THREADS = 8
 DUE_AT_ONCE = 400

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ingest.model import ENDS, RANK, Document, Failure, State
-from ingest.state.tables import dead_letters, documents, history, jobs, metadata
+from ingest.state.tables import dead_letters, documents, generations, history, jobs, metadata
 
 T = TypeVar("T")
 
@@ -145,6 +145,12 @@ def upsert(connection: Connection, table: str) -> Any:
     """The dialect's INSERT, which knows ON CONFLICT; SQLAlchemy has no common one."""
     dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
     return dialect.insert(metadata.tables[table])
+
+
+def parser_of(tx: Tx) -> str:
+    """The parser fingerprint of the generation; empty where the ledger does not know it."""
+    query = select(generations.c.parser).where(generations.c.name == tx.generation)
+    return str(tx.connection.execute(query).scalar() or "")
 
 
 def read_documents(tx: Tx, ids: Collection[str]) -> list[Document]:

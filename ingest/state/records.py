@@ -54,6 +54,7 @@ class Plan:
     pages: int
     segments: tuple[tuple[int, int], ...]
     title: str = ""
+    content_hash: str = ""  # sha256 of the version's bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from sqlalchemy import ColumnElement, or_, select, update
 
 from ingest.model import ENDS, Branch, Failure, State
 from ingest.state.fanin import reopen_segments
-from ingest.state.moves import GONE, Tx, back_to_queue, slices
+from ingest.state.moves import GONE, Tx, back_to_queue, parser_of, slices
 from ingest.state.tables import dead_letters, documents, jobs, segments
-from ingest.state.windows import parser_of
 
 REDRIVEN = (State.PARTIAL, State.FAILED, State.UNSUPPORTED, State.NEEDS_REVIEW)
 

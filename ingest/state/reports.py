@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, case, func, select
 
 from ingest.model import IN_FLIGHT, Branch, Failure, State
-from ingest.state.moves import GONE, SERVING, Tx
+from ingest.state.moves import GONE, SERVING, Tx, parser_of
 from ingest.state.records import (
     Change,
     Expected,
@@ -19,7 +19,6 @@ from ingest.state.records import (
     UnknownShare,
 )
 from ingest.state.tables import dead_letters, documents, history, jobs, segments
-from ingest.state.windows import parser_of
 
 
 def _jobs(tx: Tx, run_id: str | None) -> tuple[ColumnElement[bool], ...]:

@@ -20,13 +20,14 @@ from ingest.state.moves import (
     forget_letters,
     held_by,
     move,
+    parser_of,
     read_documents,
     slices,
     upsert,
 )
 from ingest.state.records import ConstructRecord, Pending, Verified
 from ingest.state.tables import dead_letters, documents, jobs, segments
-from ingest.state.windows import BROKEN, end, parser_of
+from ingest.state.windows import BROKEN, end
 
 AWAITED = (State.EMBEDDING, State.INDEXING, State.VERIFYING)
 

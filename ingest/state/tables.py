@@ -92,7 +92,9 @@ parses = Table(
     Column("title", CleanText, nullable=False),
     Column("total", Integer, nullable=False),
     Column("settled", Integer, nullable=False, default=0),
+    Column("content_hash", String(64), nullable=False, server_default=text("''")),  # sha256 of the version's bytes
     Column("created_at", Float, nullable=False),
+    Index("parses_content", "content_hash", "parser"),
 )
 
 segments = Table(
@@ -151,6 +153,7 @@ jobs = Table(
     Column("in_index", Boolean, nullable=False, default=False),
     Column("stale", Boolean, nullable=False, default=False),  # still serves because the newer version can not
     Column("access_changed", Boolean, nullable=False, default=False),  # its chunks carry older principals
+    Column("waited", Boolean, nullable=False, server_default=text("false")),  # while a copy of it went ahead
     Column("mirror_due", Boolean, nullable=False, server_default=text("false")),  # the mirror does not know its state
     *(Column(f"{state}_at", Float) for state in FORWARD),
     Column("ended_at", Float),

@@ -22,12 +22,14 @@ from ingest.state.moves import (
     ended,
     held_by,
     move,
+    parser_of,
     read_documents,
     slices,
     upsert,
 )
 from ingest.state.records import Run
-from ingest.state.tables import counters, documents, generations, jobs, runs
+from ingest.state.tables import counters, documents, jobs, runs
+from ingest.state.twins import ahead
 from ingest.state.watching import forget_begun
 
 BROKEN = (State.FAILED, State.UNSUPPORTED, State.NEEDS_REVIEW)
@@ -107,7 +109,10 @@ def stats(connection: Connection, run_id: str) -> dict[str, float]:
 
 
 def take(tx: Tx, run_id: str, limit: int, lease_s: float, listed_by: str = "") -> list[Document]:
-    """Up to ``limit`` queued documents, large ones first, now held by the run; no two runs get the same."""
+    """Up to ``limit`` queued documents, large ones first, now held by the run; no two runs get the same.
+
+    Of several that seem to be copies one goes ahead, the others wait in the queue once.
+    """
     query = (
         select(jobs.c.document_id)
         .where(*_in_queue(tx, listed_by))
@@ -117,7 +122,7 @@ def take(tx: Tx, run_id: str, limit: int, lease_s: float, listed_by: str = "") -
     )
     chosen = tx.connection.execute(query).scalars().all()
     held = Move(State.ADMITTED, {"run_id": run_id, "lease_until": tx.now + lease_s}, (State.QUEUED,))
-    return read_documents(tx, move(tx, chosen, held))
+    return read_documents(tx, move(tx, ahead(tx, chosen), held))
 
 
 def queued(tx: Tx, listed_by: str = "") -> int:
@@ -239,9 +244,3 @@ def forget(tx: Tx) -> int:
     }  # fmt: skip
     tx.connection.execute(update(jobs).where(jobs.c.generation == tx.generation).values(blank))
     return len(moved)
-
-
-def parser_of(tx: Tx) -> str:
-    """The parser fingerprint of the generation; empty where the ledger does not know it."""
-    query = select(generations.c.parser).where(generations.c.name == tx.generation)
-    return str(tx.connection.execute(query).scalar() or "")

@@ -22,6 +22,8 @@ LATER_COLUMNS = (
     ("jobs", "listed_by"),
     ("jobs", "settled_chunks"),
     ("jobs", "mirror_due"),
+    ("jobs", "waited"),
+    ("parses", "content_hash"),
 )
 
 
@@ -61,7 +63,7 @@ def test_schema_of_the_first_version_becomes_the_newest(ledger_url: str) -> None
     engine = connect.open_engine(ledger_url)
 
     def forget(connection: Connection) -> None:
-        for index in ("jobs_listed", "jobs_mirror"):
+        for index in ("jobs_listed", "jobs_mirror", "parses_content"):
             connection.execute(text(f"DROP INDEX {index}"))
         for table, column in LATER_COLUMNS:
             connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))

@@ -82,6 +82,17 @@ def test_what_is_written_counts_after_a_refresh_and_not_before(index: Sink) -> N
     }
 
 
+def test_vectors_of_a_document_are_found_by_content_where_this_embedder_made_them(index: Sink) -> None:
+    made = chunks(document(), 3)
+    put(index, made)
+    index.refresh()
+    wanted = {made[0].content_hash, made[2].content_hash, content_hash("", "of no chunk")}
+    found = index.vectors(document().document_id, wanted, META.embedder)
+    assert found == {made[n].content_hash: vectors(3)[n].tobytes() for n in (0, 2)}
+    assert index.vectors(document().document_id, wanted, "another") == {}
+    assert index.vectors(document(version="v2").document_id, wanted, META.embedder) == {}
+
+
 def test_writing_again_changes_nothing(index: Sink) -> None:
     made = chunks(document(), 4)
     assert put(index, made) == put(index, made) == [Verdict.SUCCESS] * 4

@@ -490,3 +490,66 @@ def test_the_text_that_breaks_a_call_is_buried_alone(world: World, monkeypatch: 
     letters = [row for row in world.ledger.failures(world.run.generation) if row.unit == "chunk"]
     assert {row.failure.reason for row in letters} == {"embed_failed"}
     assert len(letters) == sum(POISON in item.chunk.text for item in chunks)
+
+
+# ---------------------------------------------------------------- equal bytes, equal chunks
+
+
+def through(world: World, documents: list[Document]) -> None:
+    """From triage to ready."""
+    index_stage(world)(embedded(world, parsed(world, triaged(world, documents))))
+    world.verify()
+
+
+def test_equal_bytes_are_parsed_and_embedded_once_and_indexed_for_each_key(world: World) -> None:
+    body = corpus.make_pdf(12, title="Report")
+    versions = {key: world.put(key, body) for key in ("a/report.pdf", "b/copy.pdf")}
+    (first,) = world.admit()
+    through(world, [first])
+    paid = world.stats()
+    (other,) = world.admit()
+    through(world, [other])
+    assert world.states() == {State.READY: 2}
+
+    bucket, found = world.config.source.bucket, stored(world)
+    count = len(found) // 2
+    assert set(found) == {chunk_id(bucket, key, v, n) for key, v in versions.items() for n in range(count)}
+    by_key: dict[str, dict[int, Any]] = {key: {} for key in versions}
+    for fields in found.values():
+        same = (fields["text"], fields["header"], fields["page_from"], fields["vector"])
+        by_key[fields["doc_key"]][fields["chunk_index"]] = same
+    assert by_key["a/report.pdf"] == by_key["b/copy.pdf"]
+
+    now = world.stats()
+    assert now["parse.pages"] == paid["parse.pages"] == 12
+    assert now["embed.chunks"] == paid["embed.chunks"] == count
+    assert now["embed.reused"] == count
+    assert now["embed.calls_full"] == paid["embed.calls_full"]
+    own = world.ledger.segments(world.run.fingerprints.parser, other.document_id)
+    assert all(other.document_id in row.artifact for row in own), "each document has artifacts of its own"
+
+
+def test_an_artifact_that_is_gone_is_read_again(world: World) -> None:
+    body = corpus.make_pdf(12)
+    for key in ("a.pdf", "b.pdf"):
+        world.put(key, body)
+    (first,) = world.admit()
+    through(world, [first])
+    for row in world.ledger.segments(world.run.fingerprints.parser, first.document_id):
+        world.client.delete_object(Bucket=world.config.artifacts.bucket, Key=row.artifact)
+    through(world, world.admit())
+    assert world.states() == {State.READY: 2}
+    assert world.stats()["parse.pages"] == 24
+
+
+def test_a_new_version_embeds_only_what_it_changed(world: World) -> None:
+    pages = [f"Page {n} tells of matter {n}. " * 40 for n in range(8)]
+    world.put("note.txt", "\n\n".join(pages).encode())
+    through(world, world.admit())
+    before = world.stats()["embed.chunks"]
+    world.put("note.txt", "\n\n".join([*pages, "A word at the end."]).encode())
+    through(world, world.admit())
+    count = len(stored(world))  # the older version's went once this one was verified
+    changed = world.stats()["embed.chunks"] - before
+    assert 0 < changed <= 2 < count
+    assert world.stats()["embed.reused"] == count - changed

@@ -64,7 +64,7 @@ def test_full_and_empty_tables_can_be_put_together(item: IndexChunk) -> None:
 
 def test_no_column_holds_python_objects() -> None:
     kinds = {str(field.type) for _, _, schema in PAIRS.values() for field in schema}
-    assert kinds == {"string", "int64", "int32", "bool", "list<item: string>"}
+    assert kinds == {"string", "int64", "int32", "bool", "binary", "list<item: string>"}
 
 
 def test_every_field_of_a_type_has_its_column() -> None:

@@ -61,10 +61,10 @@ class World:
     s3: Guarded
     sink: MemorySink
 
-    def admit(self, *keys: str, body: bytes = b"Some words.\n") -> list[Segment]:
+    def admit(self, *keys: str, body: bytes = b"") -> list[Segment]:
         """New versions of these keys, taken and triaged."""
         for key in keys:
-            self.s3.put_object(Bucket="b", Key=key, Body=body)
+            self.s3.put_object(Bucket="b", Key=key, Body=body or f"Words of {key}.\n".encode())
         return rows.segments(Triage(self.run)(self.take()))
 
     def take(self) -> pa.Table:
@@ -180,7 +180,7 @@ def test_a_first_attempt_that_comes_second_settles_what_stands(world: World) -> 
 
 def test_triage_that_is_refused_stops_the_run_and_ends_no_document(world: World) -> None:
     for key in ("a.txt", "b.txt"):
-        world.s3.put_object(Bucket="b", Key=key, Body=b"words")
+        world.s3.put_object(Bucket="b", Key=key, Body=key.encode())
     table = world.take()
     world.s3.closed = "b"
     stage = Triage(world.run)
